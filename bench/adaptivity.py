@@ -110,16 +110,16 @@ def race(shape: Course, names: list[str], default_order: str, seed: int) -> Race
     results, turns = 0, np.random.default_rng(seed)
     with without_gc():
         for k, (phase, (rows, order)) in enumerate(pushes):
-            found = {}
+            counts = {}
             for i in turns.permutation(len(names)):
                 start = thread_time()
                 table = runtimes[i].push(rows, order)
                 seconds[i, k] = thread_time() - start
-                found[names[i]] = table["count"].to_pylist()
-            agree(f"{shape.name}, push {k}", found)
-            results += found[names[0]][0] if phase else 0
+                counts[names[i]] = table["count"].to_pylist()
+            agree(f"{shape.name}, push {k}", counts)
+            results += counts[names[0]][0] if phase else 0
     times = Times(names, seconds[:, warm:], [phase for phase, _ in pushes[warm:]])
-    return Race(times, results, {n: one.history().num_rows for n, one in zip(names, runtimes, strict=True)})
+    return Race(times, results, {n: contender.history().num_rows for n, contender in zip(names, runtimes, strict=True)})
 
 
 def wanted(shape: WorkloadShape) -> dict[str, float]:
@@ -137,21 +137,21 @@ def wanted(shape: WorkloadShape) -> dict[str, float]:
 
 def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
     """Return the speed of the default relative to other contenders; `fixed` has the default order first."""
-    own = times.total(DEFAULT)
-    found = {
-        FIXED: best_fixed(times, fixed) / own,
-        PER_PHASE: best_per_phase(times, fixed) / own,
-        DEFAULT_ORDER: times.total(fixed[0]) / own,
+    default_seconds = times.total(DEFAULT)
+    figures = {
+        FIXED: best_fixed(times, fixed) / default_seconds,
+        PER_PHASE: best_per_phase(times, fixed) / default_seconds,
+        DEFAULT_ORDER: times.total(fixed[0]) / default_seconds,
     }
     for name, figure in ((CACQ, "vs_cacq"), (ALL_STORED, "vs_all_stored")):
         if name in times.names:
-            found[figure] = times.total(name) / own
+            figures[figure] = times.total(name) / default_seconds
     totals = [times.total(plan) for plan in fixed]
-    found[WORST] = min(totals) / max(totals)
-    found["best_fixed_vs_best_per_phase"] = best_per_phase(times, fixed) / best_fixed(times, fixed)
+    figures[WORST] = min(totals) / max(totals)
+    figures["best_fixed_vs_best_per_phase"] = best_per_phase(times, fixed) / best_fixed(times, fixed)
     if {GATHERING, NOT_GATHERING} <= set(times.names):
-        found["statistics_cost"] = times.total(GATHERING) / times.total(NOT_GATHERING) - 1
-    return found
+        figures["statistics_cost"] = times.total(GATHERING) / times.total(NOT_GATHERING) - 1
+    return figures
 
 
 def points(full: bool) -> list[Point]:
@@ -186,21 +186,21 @@ def measure_shape(shape: WorkloadShape, point: Point, say: Say) -> Row:
         results.append(run.results / scaled.arrivals)
     # Ratios of the full rounds take precedence over those of the short version.
     at_first = ratios(short, fixed)
-    found = {name: at_first[name] for name in RATIOS}
-    found |= {name: median(one[name] for one in rounds) for name in rounds[0]}
+    figures = {name: at_first[name] for name in RATIOS}
+    figures |= {name: median(round_ratios[name] for round_ratios in rounds) for name in rounds[0]}
     if len(kept) < len(fixed):
-        found[WORST] = at_first[WORST]
+        figures[WORST] = at_first[WORST]
     bars = wanted(shape)
     return {
-        **found,
-        **spread([one[FIXED] for one in rounds], FIXED),
-        **spread([one[PER_PHASE] for one in rounds], PER_PHASE),
+        **figures,
+        **spread([round_ratios[FIXED] for round_ratios in rounds], FIXED),
+        **spread([round_ratios[PER_PHASE] for round_ratios in rounds], PER_PHASE),
         "n_fixed": len(fixed),
         "n_screened_out": len(fixed) - len(kept),
         "transitions": median(changes),
         "results_per_arrival": median(results),
         "wanted": ", ".join(f"{WANTED[name]} ≥ {bar:g}" for name, bar in bars.items()),
-        "reached": all(found[name] >= bar for name, bar in bars.items()),
+        "reached": all(figures[name] >= bar for name, bar in bars.items()),
     }
 
 

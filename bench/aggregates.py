@@ -52,8 +52,8 @@ class AggregatesWorkload:
             for name, letters in self.streams.items()
         }
         on = []
-        for letter in sorted({letter for own in self.streams.values() for letter in own}):
-            left, right = (name for name, own in self.streams.items() if letter in own)
+        for letter in sorted({letter for letters in self.streams.values() for letter in letters}):
+            left, right = (name for name, letters in self.streams.items() if letter in letters)
             on.append(f"{left}.{letter} = {right}.{letter}")
         query = Query(
             [Stream(name, schema, Rows(window)) for name, schema in self.schemas.items()],
@@ -73,7 +73,7 @@ class AggregatesWorkload:
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
-        found = []
+        pushes = []
         for _ in range(0, rows, self.rows):
             order = self.rng.integers(0, len(self.streams), self.rows).astype(np.uint8)
             batches = {}
@@ -82,10 +82,10 @@ class AggregatesWorkload:
                 columns = [self.rng.integers(0, self.size, n) for _ in letters]
                 columns += [self.rng.integers(0, GROUPS, n), self.rng.integers(-1_000, 1_000, n)]
                 batches[name] = pa.RecordBatch.from_arrays(
-                    [pa.array(one) for one in columns], schema=self.schemas[name]
+                    [pa.array(column) for column in columns], schema=self.schemas[name]
                 )
-            found.append((order, batches))
-        return found
+            pushes.append((order, batches))
+        return pushes
 
 
 def points(full: bool) -> list[Point]:
@@ -134,7 +134,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     engines = {way: runtime._pipeline.join for way, runtime in workload.runtimes.items()}
     ring, plain = engines["ring"].rings, engines["enumeration"]
     assert ring is not None
-    ns = {way: 1e9 * sorted(own)[len(own) // 2] / int(point["rows"]) for way, own in taken.items()}
+    ns = {way: 1e9 * sorted(seconds)[len(seconds) // 2] / int(point["rows"]) for way, seconds in taken.items()}
     rows: list[Row] = [
         {"figure": f"{name}.ring_vs_enumeration", **speed(taken, "ring", "enumeration")},
         {"figure": f"{name}.chosen_vs_better", **speed(taken, "chosen", better)},

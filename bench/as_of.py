@@ -40,7 +40,7 @@ class EddyStar:
 
     def __init__(self) -> None:
         tables = [VersionedTable(name, VERSIONS, key="key", time="t") for name in TABLES]
-        star = [AsOf(one, [f"bid.key_{one.name} = {one.name}.key"], how="left") for one in tables]
+        star = [AsOf(table, [f"bid.key_{table.name} = {table.name}.key"], how="left") for table in tables]
         select = ["bid.t", *(f"{name}.value" for name in TABLES)]
         self._runtime = Runtime(Query([Stream("bid", BIDS, time="t")], as_of=star, select=select))
 
@@ -57,11 +57,11 @@ class PythonStar:
 
     def push(self, tables: Pushed, end: int) -> int:
         """Take a push."""
-        total, found = 0, []
+        total, rows = 0, []
         for name in TABLES:
-            own = self._tables[name]
+            versions = self._tables[name]
             for key, at, value in zip(*(column.to_pylist() for column in tables[name].columns), strict=True):
-                times, values = own.setdefault(key, ([], []))
+                times, values = versions.setdefault(key, ([], []))
                 times.append(at)
                 values.append(value)
         for at, *keys in zip(*(column.to_pylist() for column in tables["bid"].columns), strict=True):
@@ -71,7 +71,7 @@ class PythonStar:
                 k = bisect_right(times, at)
                 row.append(values[k - 1] if k else None)
                 total += values[k - 1] if k else 0
-            found.append(row)
+            rows.append(row)
         return total
 
 
@@ -148,10 +148,10 @@ class StarFeed:
         """Return a push, and the end of its event times."""
         end = self.now + max(bids, versions)
         keys = [self.rng.integers(0, self.keys, bids) for _ in TABLES]
-        found = {name: self._versions(versions, end) for name in TABLES}
-        found["bid"] = pa.table([np.arange(self.now, self.now + bids), *keys], schema=BIDS)
+        tables = {name: self._versions(versions, end) for name in TABLES}
+        tables["bid"] = pa.table([np.arange(self.now, self.now + bids), *keys], schema=BIDS)
         self.now = end
-        return found, end
+        return tables, end
 
 
 def points(full: bool) -> list[Point]:
@@ -172,19 +172,19 @@ def measure(point: Point, say: Say) -> list[Row]:
 
     def work(way: StarWay) -> Iterator[tuple[float, object]]:
         yield 0.0, way.push(*begin)
-        for own in rounds:
+        for arrivals in rounds:
             start = process_time()
-            total = sum(way.push(*one) for one in own)
+            total = sum(way.push(*push) for push in arrivals)
             yield process_time() - start, total
 
     works: dict[str, Work] = {}
-    for way, own in ways.items():
-        works[way] = work(own).__next__
+    for way, runner in ways.items():
+        works[way] = work(runner).__next__
         works[way]()
     taken = take_turns(name, works, count, say)
     rows: list[Row] = [
-        {"figure": f"{name}.{way}_rows", "value": size * pushes / sorted(own)[len(own) // 2] / 1e6}
-        for way, own in taken.items()
+        {"figure": f"{name}.{way}_rows", "value": size * pushes / sorted(seconds)[len(seconds) // 2] / 1e6}
+        for way, seconds in taken.items()
     ]
     rows += [{"figure": f"{name}.vs_{way}", **speed(taken, "eddy", way)} for way in ways if way != "eddy"]
     for way in WAYS.keys() - ways.keys():

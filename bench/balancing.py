@@ -74,16 +74,16 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _simulation(point: Point, say: Say) -> list[Row]:
-    found = runs(BalancingSetting.of(point), ("No-Adapt", *RIVALS, "LM-JIT"), say)
-    moved = {name: moves(own) for name, own in found.items() if own.moves}
+    outcomes = runs(BalancingSetting.of(point), ("No-Adapt", *RIVALS, "LM-JIT"), say)
+    moved = {name: moves(outcome) for name, outcome in outcomes.items() if outcome.moves}
     jit = moved["LM-JIT"]
     ratios = {
-        "jit.pause_vs_mslb": jit["pause_s"] / min(moved[one]["pause_s"] for one in RIVALS if "MSLB" in one),
+        "jit.pause_vs_mslb": jit["pause_s"] / min(moved[rival]["pause_s"] for rival in RIVALS if "MSLB" in rival),
         "jit.sender_work_vs_ptlb": jit["sender_work_s"] / min(moved[o]["sender_work_s"] for o in RIVALS if "PTLB" in o),
-        "lm_and_jit.vs_better_of_ptlb_mslb": accumulated(found["LM-JIT"])
-        / max(accumulated(found[one]) for one in RIVALS),
+        "lm_and_jit.vs_better_of_ptlb_mslb": accumulated(outcomes["LM-JIT"])
+        / max(accumulated(outcomes[rival]) for rival in RIVALS),
     }
-    rows: list[Row] = [summary(name, found) for name in found]
+    rows: list[Row] = [summary(name, outcomes) for name in outcomes]
     return [*rows, *({"figure": name, "value": value} for name, value in ratios.items()), *fitted_rows()]
 
 
@@ -117,17 +117,19 @@ def _fed(folder: Path, point: Point) -> FileFeed:
 
 def _spark(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Row]:
     feed = _fed(folder / "in", point)
-    found: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(("warm", *SPARK_WAYS)):
         say(f"Spark: {name}")
-        own = _job(spark, feed, folder / f"checkpoint-{number}", SPARK_WAYS.get(name, SPARK_WAYS["No-Adapt"]), point)
+        figures = _job(
+            spark, feed, folder / f"checkpoint-{number}", SPARK_WAYS.get(name, SPARK_WAYS["No-Adapt"]), point
+        )
         if name != "warm":
-            found[name] = own
-    agree("a join on Spark", {name: one["results"] for name, one in found.items()})
-    for one in found.values():
-        one["vs_no_adapt"] = one["rows_per_s"] / found["No-Adapt"]["rows_per_s"]
-    rows: list[Row] = [{"shows": "spark", "way": name, **own} for name, own in found.items()]
-    state, jit = found["LM-state"], found["LM-jit"]
+            jobs[name] = figures
+    agree("a join on Spark", {name: job["results"] for name, job in jobs.items()})
+    for job in jobs.values():
+        job["vs_no_adapt"] = job["rows_per_s"] / jobs["No-Adapt"]["rows_per_s"]
+    rows: list[Row] = [{"shows": "spark", "way": name, **job} for name, job in jobs.items()]
+    state, jit = jobs["LM-state"], jobs["LM-jit"]
     ratios = {
         "spark.jit_pause_vs_state": jit["pause_s"] / state["pause_s"],
         "spark.jit_sent_bytes_vs_state": jit["sender_mb"] / state["sender_mb"],
@@ -163,21 +165,25 @@ def _job(spark: SparkSession, feed: FileFeed, checkpoint: Path, way: SparkWay, p
     if (problem := running.exception()) is not None:
         raise problem
     batches, said = running.batches().to_pylist(), running.messages().to_pylist()
-    taken = [one["durationMs"]["triggerExecution"] / 1000 for one in running.recentProgress if one["numInputRows"]]
+    taken = [
+        progress["durationMs"]["triggerExecution"] / 1000
+        for progress in running.recentProgress
+        if progress["numInputRows"]
+    ]
     running.stop()
-    begun = max([number for number, one in enumerate(batches) if one["moved"]], default=warm) if way.how else warm
-    received = [one for one in said if one["kind"] == "ReceivePartitions"]
+    begun = max([number for number, batch in enumerate(batches) if batch["moved"]], default=warm) if way.how else warm
+    received = [message for message in said if message["kind"] == "ReceivePartitions"]
     after = range(begun + 1, last)
     return {
-        "results": sum(one["results"] for one in batches),
+        "results": sum(batch["results"] for batch in batches),
         "rows_per_s": sum(batches[number]["rows"] for number in after) / sum(taken[number] for number in after),
         "before_s": median(taken[warm // 2 : begun]),
         "moving_s": taken[begun] if way.how else None,
-        "moved": len({one["group"] for one in received}),
-        "pause_s": max((one["seconds"] for one in received), default=None),
-        "received_mb": sum(one["bytes"] for one in received) / 1e6,
-        "sender_mb": sum(one["bytes"] for one in received if one["from"] != "log") / 1e6,
-        "transitions": sum(one["transitions"] for one in batches),
+        "moved": len({message["group"] for message in received}),
+        "pause_s": max((message["seconds"] for message in received), default=None),
+        "received_mb": sum(message["bytes"] for message in received) / 1e6,
+        "sender_mb": sum(message["bytes"] for message in received if message["from"] != "log") / 1e6,
+        "transitions": sum(batch["transitions"] for batch in batches),
     }
 
 

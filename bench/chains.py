@@ -56,18 +56,18 @@ def in_turns(
         for way in (*WAYS[first:], *WAYS[:first]):
             say(f"{name}: {way}, turn {turn} of {turns}")
             taken[way].append(run(way))
-    if len({one["results"] for own in taken.values() for one in own}) > 1:
+    if len({figures["results"] for runs in taken.values() for figures in runs}) > 1:
         raise Mismatch(f"{name}: grid, hops and auto give different results")
     rows: list[Row] = [
         {
             "way": way,
-            **spread([one["seconds"] for one in own], "seconds"),
-            **spread([one["wall_s"] for one in own], "wall_s"),
-            **{k: median(one[k] for one in own) for k in own[0] if k not in ("seconds", "wall_s")},
+            **spread([figures["seconds"] for figures in runs], "seconds"),
+            **spread([figures["wall_s"] for figures in runs], "wall_s"),
+            **{k: median(figures[k] for figures in runs) for k in runs[0] if k not in ("seconds", "wall_s")},
         }
-        for way, own in taken.items()
+        for way, runs in taken.items()
     ]
-    return [*rows, *auto_ratios(name, {way: [one["seconds"] for one in own] for way, own in taken.items()})]
+    return [*rows, *auto_ratios(name, {way: [figures["seconds"] for figures in runs] for way, runs in taken.items()})]
 
 
 def auto_ratios(name: str, seconds: Mapping[str, Sequence[float]]) -> list[Row]:
@@ -80,7 +80,7 @@ def auto_ratios(name: str, seconds: Mapping[str, Sequence[float]]) -> list[Row]:
     ratios = {"auto_vs_better": better}
     if median(seconds[worse]) >= 3 * median(seconds[better]):
         ratios["auto_vs_worse"] = worse
-    return [{"figure": f"{name}.{one}", **_ratio(seconds["auto"], seconds[way])} for one, way in ratios.items()]
+    return [{"figure": f"{name}.{ratio}", **_ratio(seconds["auto"], seconds[way])} for ratio, way in ratios.items()]
 
 
 def _ratio(auto: Sequence[float], other: Sequence[float]) -> Row:

@@ -55,7 +55,7 @@ class Changes:
         n = len(columns[0])
         values = np.arange(self.value, self.value + n)
         self.value += n
-        return pa.RecordBatch.from_arrays([pa.array(one) for one in (*columns, values)], schema=SCHEMAS[name])
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in (*columns, values)], schema=SCHEMAS[name])
 
     def _auctions(self, ids: np.ndarray) -> pa.RecordBatch:
         return self._rows("auction", ids, self.seller[ids], self.category[ids])
@@ -70,11 +70,11 @@ class Changes:
             "category": self._rows("category", np.arange(self.categories)),
             "auction": self._auctions(np.arange(self.auctions)),
         }
-        found: list[Pushed] = []
+        pushes: list[Pushed] = []
         for name, rows in tables.items():
-            found.append((np.full(len(rows), INPUTS.index(name), np.uint8), {name: rows}))
+            pushes.append((np.full(len(rows), INPUTS.index(name), np.uint8), {name: rows}))
         part = self.window // 10
-        return found + [(np.zeros(part, np.uint8), {"bid": self._bids(part)}) for _ in range(11)]
+        return pushes + [(np.zeros(part, np.uint8), {"bid": self._bids(part)}) for _ in range(11)]
 
     def push(self, shape: str, rows: int) -> Pushed:
         """Return a push of a shape."""
@@ -122,24 +122,24 @@ def measure(point: Point, say: Say) -> list[Row]:
     def work(way: TableWay) -> Iterator[tuple[float, object]]:
         total = [0] * (1 + len(INPUTS))
         for pushes in [begin, *rounds]:
-            given = [way.prepared(one) for one in pushes]
+            given = [way.prepared(push) for push in pushes]
             start = process_time()
-            found = [way.push(one) for one in given]
+            outputs = [way.push(push) for push in given]
             seconds = process_time() - start
-            for changed in found:
+            for changed in outputs:
                 total = [a + b for a, b in zip(total, way.signed(changed), strict=True)]
             yield seconds, tuple(total)
 
     works: dict[str, Work] = {}
-    for way, own in ways.items():
+    for way, runner in ways.items():
         say(f"{name}: filling the tables of {way}")
-        works[way] = work(own).__next__
+        works[way] = work(runner).__next__
         works[way]()
     taken = take_turns(name, works, count, say)
     arrivals = size * int(point["pushes"])
     rows: list[Row] = [
-        {"figure": f"{name}.{way}_changes", "value": arrivals / sorted(own)[len(own) // 2] / 1e6}
-        for way, own in taken.items()
+        {"figure": f"{name}.{way}_changes", "value": arrivals / sorted(seconds)[len(seconds) // 2] / 1e6}
+        for way, seconds in taken.items()
     ]
     rows += [{"figure": f"{name}.vs_{way}", **speed(taken, "eddy", way)} for way in ways if way != "eddy"]
     for way in WAYS.keys() - ways.keys():

@@ -105,14 +105,14 @@ def peers(
         for name in install:
             make(name, typer.echo)
         return
-    _one("peers", full, again, points, where or (), json_to)
+    _figures_of("peers", full, again, points, where or (), json_to)
 
 
 def _figure_command(name: str) -> None:
     def command(
         full: Full = False, again: Again = False, points: Points = POINTS, where: Where = None, json_to: Json = None
     ) -> None:
-        _one(name, full, again, points, where or (), json_to)
+        _figures_of(name, full, again, points, where or (), json_to)
 
     app.command(name, help=f"{TITLES[name]}.")(command)
 
@@ -122,7 +122,7 @@ for _name in TITLES:
         _figure_command(_name)
 
 
-def _one(name: str, full: bool, again: bool, points: Path, where: Sequence[str], json_to: str | None) -> None:
+def _figures_of(name: str, full: bool, again: bool, points: Path, where: Sequence[str], json_to: str | None) -> None:
     """Measure one figure and print its tables."""
     from rich.markdown import Markdown
 
@@ -150,7 +150,7 @@ def _measure(
     failures = measure(figures, store, full=full, again=again, console=Console(stderr=True), where=where)
     if json_to is not None:
         known = {figure.name: (figure, store.of_points(figure.name, figure.points(full))) for figure in figures}
-        text = figures_text({name: found for name, found in known.items() if found[1]})
+        text = figures_text({name: pair for name, pair in known.items() if pair[1]})
         if json_to == "-":
             typer.echo(text, nl=False)
         else:
@@ -176,7 +176,7 @@ def _check_figures(names: Sequence[str], where: Sequence[str]) -> None:
 def _compare(before: Path, after: Path, strict: bool) -> None:
     from bench.compare import WORSE, compare, read, show
 
-    found = compare(read(before), read(after))
-    show(found, Console())
-    if strict and any(one.verdict == WORSE for one in found):
+    verdicts = compare(read(before), read(after))
+    show(verdicts, Console())
+    if strict and any(compared.verdict == WORSE for compared in verdicts):
         raise typer.Exit(1)

@@ -51,10 +51,10 @@ def read(path: Path) -> dict[str, MeasuredFigure]:
         records = read_figures(path)
     except StoreError as error:
         raise CompareError(f"{error}: write it with `eddy bench … --json FILE`") from error
-    found = {name: one for figure, own in records.items() for name, one in flat(figure, own).items()}
-    if not found:
+    figures = {name: measured for figure, points in records.items() for name, measured in flat(figure, points).items()}
+    if not figures:
         raise CompareError(f"{path} holds no figure: write it with `eddy bench … --json FILE`")
-    return found
+    return figures
 
 
 def better(name: str) -> int:
@@ -88,21 +88,25 @@ def verdict(name: str, before: MeasuredFigure, after: MeasuredFigure) -> Verdict
 
 def compare(before: Mapping[str, MeasuredFigure], after: Mapping[str, MeasuredFigure]) -> list[Verdict]:
     """Compare the figures that both runs have; changed figures come first."""
-    found = [verdict(name, before[name], after[name]) for name in before if name in after]
-    return sorted(found, key=lambda one: [WORSE, CHANGED, BETTER, SAME].index(one.verdict))
+    verdicts = [verdict(name, before[name], after[name]) for name in before if name in after]
+    return sorted(verdicts, key=lambda compared: [WORSE, CHANGED, BETTER, SAME].index(compared.verdict))
 
 
 def _text(figure: MeasuredFigure) -> str:
     return f"{figure.value:.4g}" + ("" if figure.low is None else f" ({figure.low:.3g} to {figure.high:.3g})")
 
 
-def show(found: list[Verdict], console: Console) -> None:
+def show(verdicts: list[Verdict], console: Console) -> None:
     """Print a table of the figures that changed, and the number of figures compared."""
     table = Table(Column("figure", overflow="fold"), "before", "after", "after / before", "verdict")
-    for one in found:
-        if one.verdict != SAME:
-            table.add_row(one.name, _text(one.before), _text(one.after), f"{one.ratio:.3g}", one.verdict)
+    for compared in verdicts:
+        if compared.verdict != SAME:
+            table.add_row(
+                compared.name, _text(compared.before), _text(compared.after), f"{compared.ratio:.3g}", compared.verdict
+            )
     if table.row_count:
         console.print(table)
-    counts = {kind: sum(one.verdict == kind for one in found) for kind in (WORSE, CHANGED, BETTER, SAME)}
-    console.print(f"{len(found)} figures compared: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    counts = {kind: sum(compared.verdict == kind for compared in verdicts) for kind in (WORSE, CHANGED, BETTER, SAME)}
+    console.print(
+        f"{len(verdicts)} figures compared: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    )

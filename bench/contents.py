@@ -173,10 +173,10 @@ def load(names: Sequence[str] = ()) -> list[Figure]:
     unknown = [name for name in names if name not in TITLES]
     if unknown:
         raise UnknownFigure(f"no figure {unknown[0]!r}; the figures are {', '.join(TITLES)}")
-    found = []
+    figures = []
     for chapter in CHAPTERS:
         wanted = [name for name in chapter.figures if not names or name in names]
         if wanted:
             made = {figure.name: figure for figure in import_module(chapter.module).FIGURES}
-            found += [replace(made[name], title=TITLES[name]) for name in wanted]
-    return found
+            figures += [replace(made[name], title=TITLES[name]) for name in wanted]
+    return figures

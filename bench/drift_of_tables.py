@@ -79,7 +79,7 @@ class DriftingTables:
             rare = name
             for _ in range(self.n_pushes):
                 n = int(self.push * UPDATES / len(TABLES))
-                updates = {one: (rng.choice(held[one], n), "u") for one in TABLES}
+                updates = {table: (rng.choice(held[table], n), "u") for table in TABLES}
                 yield f"{name} is rare", self._arrivals(rng, self.push - n * len(TABLES), updates)
 
     def _arrivals(
@@ -87,12 +87,12 @@ class DriftingTables:
     ) -> tuple[dict[str, pa.Table], Any]:
         """Return rows of a push, in a random order: bids, and by table the keys and the operation of its updates."""
         keys = rng.integers(0, self.window // 2, (len(ARMS), bids))
-        rows = {"bid": pa.Table.from_arrays([pa.array(one) for one in keys], schema=BIDS)} if bids else {}
+        rows = {"bid": pa.Table.from_arrays([pa.array(column) for column in keys], schema=BIDS)} if bids else {}
         for name, (ids, op) in updates.items():
             values = pa.array(rng.integers(0, self.window // 2, len(ids)))
             columns = [pa.array(ids), values, pa.repeat(op, len(ids))]
             rows[name] = pa.Table.from_arrays(columns, schema=ROWS.append(pa.field("op", pa.string())))
-        places = [np.full(len(own), ["bid", *TABLES].index(name), np.uint8) for name, own in rows.items()]
+        places = [np.full(len(table), ["bid", *TABLES].index(name), np.uint8) for name, table in rows.items()]
         order = np.concatenate(places)
         rng.shuffle(order)
         return rows, order
@@ -117,7 +117,9 @@ def measure(point: Point, say: Say) -> list[Row]:
         rounds.append(ratios(run.times, fixed))
         changes.append(run.transitions[DEFAULT])
     rows: list[Row] = [
-        {"figure": name, **spread([one[name] for one in rounds], "value")} for name in TITLES if name in rounds[0]
+        {"figure": name, **spread([round_ratios[name] for round_ratios in rounds], "value")}
+        for name in TITLES
+        if name in rounds[0]
     ]
     return [*rows, {"figure": "transitions", "value": median(changes)}, {"figure": "fixed", "value": len(fixed)}]
 

@@ -116,7 +116,7 @@ def _row(workload: FiltersWorkload, count: int, say: Say) -> Row:
 
     def work(order: Sequence[str], adaptive: bool) -> tuple[float, int]:
         start = process_time()
-        kept = AdaptiveFilter([CONDITIONS[one] for one in order], names=order, adaptive=adaptive)
+        kept = AdaptiveFilter([CONDITIONS[name] for name in order], names=order, adaptive=adaptive)
         rows = sum(kept.filter(batch).num_rows for batch in workload.batches * workload.times)
         last[adaptive] = kept
         return process_time() - start, rows

@@ -56,17 +56,17 @@ def first_uses(count: int, say: Say) -> list[Row]:
             shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__", "compiled"))
         # An installation compiles the sources to bytecode as well.
         subprocess.run([sys.executable, "-m", "compileall", "-q", tree], check=True)
-        kinds, found = [("first_use_s", False)], list[Row]()
+        kinds, rows = [("first_use_s", False)], list[Row]()
         if platform.machine() == MACHINE:
             say("compiling the kernels of a wheel")
             ship(tree)
             kinds.append(("first_use_wheel_s", True))
         else:
-            found.append({"skipped": f"the first use of a wheel: its kernels are for {MACHINE}"})
+            rows.append({"skipped": f"the first use of a wheel: its kernels are for {MACHINE}"})
         for name, shipped in kinds:
             taken = []
             for number in range(count):
                 say(f"{name}, {number + 1} of {count}")
                 taken.append(_seconds(tree, shipped))
-            found.append({"figure": name, **spread(taken, "value")})
-    return found
+            rows.append({"figure": name, **spread(taken, "value")})
+    return rows

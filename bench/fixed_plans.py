@@ -113,12 +113,12 @@ def crossed(seconds: Floats, phases: list[str]) -> float:
     11.0
     """
     names, halves = np.array(phases), np.zeros((2, len(seconds)))
-    for one in dict.fromkeys(phases):
-        own = seconds[:, names == one]
-        if own.shape[1] == 1:
-            halves += own.T / 2
+    for phase in dict.fromkeys(phases):
+        of_phase = seconds[:, names == phase]
+        if of_phase.shape[1] == 1:
+            halves += of_phase.T / 2
         else:
-            halves += np.array([own[:, ::2].sum(axis=1), own[:, 1::2].sum(axis=1)])
+            halves += np.array([of_phase[:, ::2].sum(axis=1), of_phase[:, 1::2].sum(axis=1)])
     even, odd = halves
     return float(even[odd.argmin()] + odd[even.argmin()])
 
@@ -132,13 +132,13 @@ def best_per_phase(times: Times, fixed: list[str]) -> float:
     """Return the seconds of the best plan of each phase, summed; phases of one name have one plan."""
     phases, seconds = np.array(times.phases), times.rows(fixed)
     names = dict.fromkeys(times.phases)
-    return sum(crossed(seconds[:, phases == one], [one] * times.phases.count(one)) for one in names)
+    return sum(crossed(seconds[:, phases == phase], [phase] * times.phases.count(phase)) for phase in names)
 
 
 def in_the_running(times: Times, fixed: list[str], slack: float) -> list[str]:
     """Return the plans that take at most `slack` times the least time in some phase."""
     near, phases, seconds = np.zeros(len(fixed), bool), np.array(times.phases), times.rows(fixed)
-    for one in dict.fromkeys(times.phases):
-        own = seconds[:, phases == one].sum(axis=1)
-        near |= own <= slack * own.min()
+    for phase in dict.fromkeys(times.phases):
+        totals = seconds[:, phases == phase].sum(axis=1)
+        near |= totals <= slack * totals.min()
     return [name for name, kept in zip(fixed, near.tolist(), strict=True) if kept]

@@ -114,11 +114,11 @@ def _joins(full: bool) -> list[Point]:
 
 
 def _windows(full: bool) -> list[Point]:
-    found = []
+    points = []
     for window in [10**k for k in range(3, 8 if full else 6)]:
         ways = WAYS if window <= MOST_STORED else (DEFAULT, MJOIN, LOOP)
-        found.append(point(full, (400_000, 100_000), window=window, keys=window, ways=" ".join(ways)))
-    return found
+        points.append(point(full, (400_000, 100_000), window=window, keys=window, ways=" ".join(ways)))
+    return points
 
 
 DISTINCT, SKEWED = "distinct keys", "skew"
@@ -127,9 +127,9 @@ DISTINCT, SKEWED = "distinct keys", "skew"
 def _keys(full: bool) -> list[Point]:
     distinct = (1_000, 3_000, 10_000, 30_000, 100_000, 1_000_000) if full else (1_000, 10_000, 100_000, 1_000_000)
     skews = (0.0, 0.25, 0.5, 0.75, 1.0) if full else (0.0, 0.5, 0.9)
-    own = [{"series": DISTINCT, "keys": keys} for keys in distinct]
-    own += [{"series": SKEWED, "skew": skew} for skew in skews]
-    return [point(full, (100_000, 30_000), streams=2, **one) for one in own]
+    settings = [{"series": DISTINCT, "keys": keys} for keys in distinct]
+    settings += [{"series": SKEWED, "skew": skew} for skew in skews]
+    return [point(full, (100_000, 30_000), streams=2, **setting) for setting in settings]
 
 
 def partner_share(keys: int, window: int) -> float:
@@ -144,13 +144,13 @@ def _selectivity(full: bool) -> list[Point]:
 
 
 def _pushes(full: bool) -> list[Point]:
-    found = []
+    points = []
     for push in [10**k for k in range(7 if full else 6)]:
         # A round is a few thousand calls at most, and one push at least.
         least = 100_000 if full else 20_000
         arrivals = (max(push, min(4_000 * push, least)), max(push, min(500 * push, least)))
-        found.append(point(full, arrivals, push=push))
-    return found
+        points.append(point(full, arrivals, push=push))
+    return points
 
 
 TIMES = 3
@@ -158,11 +158,11 @@ TIMES = 3
 
 
 def _results(full: bool) -> list[Point]:
-    found = []
+    points = []
     for wanted in (0.01, 0.1, 1, 10, 100) if full else (0.01, 1, 100):
         arrivals = (200_000, 50_000) if wanted <= 1 else (40_000, 10_000)
-        found.append(point(full, arrivals, keys=round(WINDOW / wanted ** (1 / TIMES)), wanted=wanted))
-    return found
+        points.append(point(full, arrivals, keys=round(WINDOW / wanted ** (1 / TIMES)), wanted=wanted))
+    return points
 
 
 @dataclass(frozen=True)

@@ -42,21 +42,21 @@ def hot_key_rows(point: Point, say: Say) -> list[Row]:
         bench_session(f"local[{PARTITIONS}]") as spark,
     ):
         for turn in range(point["turns"] + 1):  # the first turn warms up
-            found = {}
+            jobs = {}
             for way in WAYS:
                 say(f"hot key, turn {turn} of {point['turns']}: {way}")
-                found[way] = _job(spark, Path(folder) / f"{way}-{turn}", way == "fragments", point)
+                jobs[way] = _job(spark, Path(folder) / f"{way}-{turn}", way == "fragments", point)
                 if turn:
-                    taken[way].append(found[way])
-            agree("a join with a hot key", {way: one["results"] for way, one in found.items()})
+                    taken[way].append(jobs[way])
+            agree("a join with a hot key", {way: job["results"] for way, job in jobs.items()})
     whole, fragments = taken["whole"], taken["fragments"]
 
     def ratios(of: str) -> list[float]:
-        return [one[of] / other[of] for one, other in zip(fragments, whole, strict=True)]
+        return [divided[of] / other[of] for divided, other in zip(fragments, whole, strict=True)]
 
     rows: list[Row] = [
-        {"shows": "hot key", "way": way, **{name: median(one[name] for one in own) for name in own[0]}}
-        for way, own in taken.items()
+        {"shows": "hot key", "way": way, **{name: median(figures[name] for figures in turns) for name in turns[0]}}
+        for way, turns in taken.items()
     ]
     named = {"spark.fragments_worker_vs_whole": "worker_s", "spark.fragments_rows_per_s_vs_whole": "rows_per_s"}
     return [*rows, *({"figure": name, **spread(ratios(of), "value")} for name, of in named.items())]
@@ -114,7 +114,7 @@ def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict
             raise problem
 
     run(min(WARM_ROWS, point["rows"]), point["warm"])
-    hot = max(running.groups().to_pylist(), key=lambda one: one["results"])["group"]
+    hot = max(running.groups().to_pylist(), key=lambda row: row["results"])["group"]
     partition = running.partition_map.partitions[hot]
     if divided:
         running.fragment(hot, "R", to=[1 - partition])
@@ -125,13 +125,19 @@ def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict
     run(point["rows"], 1)
     before, warm = _cpu(spark), running.batches().num_rows
     run(point["rows"], point["batches"])
-    used = [own - before.get(pid, 0.0) for pid, own in _cpu(spark).items()]
+    used = [seconds - before.get(pid, 0.0) for pid, seconds in _cpu(spark).items()]
     batches = running.batches().to_pylist()
-    taken = [one["durationMs"]["triggerExecution"] / 1000 for one in running.recentProgress if one["numInputRows"]]
+    taken = [
+        progress["durationMs"]["triggerExecution"] / 1000
+        for progress in running.recentProgress
+        if progress["numInputRows"]
+    ]
     running.stop()
     return {
-        "results": sum(one["results"] for one in batches),
-        "rows_per_s": median(one["rows"] / own for one, own in zip(batches[warm:], taken[warm:], strict=True)),
+        "results": sum(batch["results"] for batch in batches),
+        "rows_per_s": median(
+            batch["rows"] / seconds for batch, seconds in zip(batches[warm:], taken[warm:], strict=True)
+        ),
         "trigger_s": median(taken[warm:]),
         "worker_s": max(used) / len(batches[warm:]),
         "workers_s": sum(used) / len(batches[warm:]),
@@ -142,11 +148,11 @@ def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict
 def _cpu(spark: SparkSession) -> dict[int, float]:
     """Return the CPU seconds of each Python worker so far."""
     ticks = os.sysconf("SC_CLK_TCK")
-    found = {}
+    seconds = {}
     for pid in workers(driver_jvm(spark)):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found[pid] = (int(fields[11]) + int(fields[12])) / ticks
-    return found
+        seconds[pid] = (int(fields[11]) + int(fields[12])) / ticks
+    return seconds
 
 
 HOT_KEY_TABLE = ReportTable(

@@ -40,10 +40,10 @@ def asked(
     """Return a query over some streams of W1, with a window, and a filter of all streams if `least` is above 0."""
     keep = pc.field("val") >= least if least else None
     window = Range(len(STREAMS) * live_rows)
-    own = [Stream(name, SCHEMA, window=window, time="ts", filter=keep) for name in streams]
+    inputs = [Stream(name, SCHEMA, window=window, time="ts", filter=keep) for name in streams]
     on = [f"{left}.key = {right}.key" for left, right in pairwise(streams)]
     select = {"key": f"{streams[0]}.key"} | {name: f"{name}.val" for name in streams}
-    return Query(own, on, select=select, where=where)
+    return Query(inputs, on, select=select, where=where)
 
 
 PAIRS = {"one join": "hub2.vs_two_jobs", "filtered": "hub2.filtered_vs_two_jobs", "two joins": "hub2.apart_vs_two_jobs"}
@@ -62,11 +62,11 @@ def pair(kind: str) -> dict[str, Query]:
 def points(full: bool) -> list[Point]:
     """Return a point for each size of micro-batch and pair of queries, and one of a change."""
     sizes = [(4_000, 12, 5), (50_000, 8, 5), (ROWS, 4, 5)] if full else [(2_000, 2, 1)]
-    found: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
+    parts: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
     for rows, batches, turns in sizes:
         for kind in PAIRS:
-            found.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches, "turns": turns})
-    return [*found, {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3}]
+            parts.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches, "turns": turns})
+    return [*parts, {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3}]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -126,22 +126,22 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
     feed = _fed(folder, point["rows"], 4)
     compared = 0
     for kind in PAIRS:
-        queries, one = pair(kind), Path(tempfile.mkdtemp(dir=folder))
+        queries, place = pair(kind), Path(tempfile.mkdtemp(dir=folder))
         say(f"results: {kind}")
-        _of_hub(spark, feed, queries, _new(folder), one / "hub")
+        _of_hub(spark, feed, queries, _new(folder), place / "hub")
         for name, query in queries.items():
-            _of_job(spark, feed, query, _new(folder), one / "jobs" / name)
+            _of_job(spark, feed, query, _new(folder), place / "jobs" / name)
             columns = query.output_schema.names
-            found = {
+            totals = {
                 way: tuple(
-                    spark.read.parquet(str(one / way / name))
+                    spark.read.parquet(str(place / way / name))
                     .agg(f.count("*"), *(f.sum(column) for column in columns))
                     .collect()[0]
                 )
                 for way in ("hub", "jobs")
             }
-            agree(f"{name} of {kind}: (results, sums of the columns)", found)
-            compared += found["hub"][0]
+            agree(f"{name} of {kind}: (results, sums of the columns)", totals)
+            compared += totals["hub"][0]
     return [{"figure": "hub2.results_compared", "value": compared}]
 
 
@@ -165,7 +165,7 @@ def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row
             for _ in range(2 + batches):
                 feeds[way].add(rows)
             taken[way].append(median(run(feeds[way], places[way])[-batches:]))
-    jobs = [sum(own) for own in zip(*(taken[name] for name in queries), strict=True)]
+    jobs = [sum(seconds) for seconds in zip(*(taken[name] for name in queries), strict=True)]
     ratio = PAIRS[point["queries"]]
     return [
         {
@@ -175,7 +175,7 @@ def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row
         },
         {
             "figure": ratio if rows == ROWS else f"{ratio}.{rows}",
-            **spread([one / other for one, other in zip(taken["hub"], jobs, strict=True)], "value"),
+            **spread([hub / other for hub, other in zip(taken["hub"], jobs, strict=True)], "value"),
         },
     ]
 
@@ -185,7 +185,7 @@ def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[R
     from eddy.spark.streaming.sinks import NullSink
 
     rows, batches, warm = point["rows"], point["batches"], point.get("warm", WARM)
-    found: list[Row] = []
+    figures: list[Row] = []
     changes = {
         "narrower": asked(live_rows=LIVE_ROWS // 2),
         "wider": asked(live_rows=2 * LIVE_ROWS),
@@ -197,11 +197,11 @@ def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[R
         handle = hub.start("all", asked(), NullSink())
         handle.change(new, how="handover", at=warm + batches)
         times = finish(hub.run(availableNow=True))
-        (at,) = (one["batch"] for one in hub.history().to_pylist() if one["event"] == "handover change")
+        (at,) = (entry["batch"] for entry in hub.history().to_pylist() if entry["event"] == "handover change")
         agree("the micro-batch of the change", {"asked": warm + batches, "history": at})
         usual = median(times[warm + 1 : warm + batches])
-        found.append({"figure": f"hub2.change_to_{name}", "value": times[warm + batches] / usual})
-    return found
+        figures.append({"figure": f"hub2.change_to_{name}", "value": times[warm + batches] / usual})
+    return figures
 
 
 FIGURES = (

@@ -55,10 +55,10 @@ class RuntimeWay:
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a JoinWay."""
-        start, found = thread_time(), 0
+        start, results = thread_time(), 0
         for order, batches in pushes:
-            found += self.runtime.push(batches, order).num_rows
-        return thread_time() - start, found
+            results += self.runtime.push(batches, order).num_rows
+        return thread_time() - start, results
 
 
 class CountWay(RuntimeWay):
@@ -88,7 +88,7 @@ class HandLoop:
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a JoinWay. The columns are arrays before the time begins."""
-        arrays, found = [], 0
+        arrays, results = [], 0
         for order, batches in pushes:
             values = np.empty(len(order), np.int64)
             for i, name in enumerate(self.streams):
@@ -96,8 +96,8 @@ class HandLoop:
             arrays.append((order, values))
         start = thread_time()
         for order, values in arrays:
-            found += self.run(order, values)
-        return thread_time() - start, found
+            results += self.run(order, values)
+        return thread_time() - start, results
 
 
 class ThetaLoop(HandLoop):
@@ -120,11 +120,11 @@ class PartnersWay(RuntimeWay):
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a JoinWay."""
-        start, found = thread_time(), 0
+        start, results = thread_time(), 0
         for order, batches in pushes:
             table = self.runtime.push(batches, order)
-            found += table.num_rows - table["S.n"].null_count
-        return thread_time() - start, found
+            results += table.num_rows - table["S.n"].null_count
+        return thread_time() - start, results
 
 
 class Theta:
@@ -147,15 +147,15 @@ class Theta:
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
-        found = []
+        pushes = []
         for _ in range(0, rows, 2_000):
             order = self.rng.integers(0, 2, 2_000).astype(np.uint8)
             batches = {}
             for i, (name, least) in enumerate({"R": self.least, "S": 0}.items()):
                 n = int((order == i).sum())
                 batches[name] = pa.record_batch({"x": least + self.rng.integers(0, VALUES, n), "n": np.arange(n)})
-            found.append((order, batches))
-        return found
+            pushes.append((order, batches))
+        return pushes
 
 
 class Band(Theta):
@@ -180,17 +180,20 @@ class Timed:
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
-        found = []
+        pushes = []
         for _ in range(0, rows, 20_000):
             order = self.rng.integers(0, len(self.streams), 20_000).astype(np.uint8)
             times, batches = self.now + np.arange(20_000), {}
             for i, name in enumerate(self.streams):
-                own = times[order == i]
-                columns = [pa.array(column) for column in (self.rng.integers(0, self.keys, len(own)), own, own)]
+                stream_times = times[order == i]
+                columns = [
+                    pa.array(column)
+                    for column in (self.rng.integers(0, self.keys, len(stream_times)), stream_times, stream_times)
+                ]
                 batches[name] = pa.RecordBatch.from_arrays(columns, schema=TIMED)
-            found.append((order, batches))
+            pushes.append((order, batches))
             self.now += 20_000
-        return found
+        return pushes
 
 
 class Left(Timed):
@@ -222,7 +225,7 @@ class Interval(Timed):
         at = {name: pc.field(f"{name}.at") for name in names}
         where = (at["S"] >= at["R"]) & (at["S"] - at["R"] <= span) & (at["T"] >= at["S"]) & (at["T"] - at["S"] <= span)
         windows = (Range(2 * span), Range(span), Range(0))
-        ranged = [Stream(name, TIMED, own, "at") for name, own in zip(names, windows, strict=True)]
+        ranged = [Stream(name, TIMED, width, "at") for name, width in zip(names, windows, strict=True)]
         between = [f"S.at between R.at and R.at + {span}", f"T.at between S.at and S.at + {span}"]
         streams = [Stream(name, TIMED, time="at") for name in names]
         self.ways: dict[str, JoinWay] = {
@@ -263,7 +266,7 @@ class DifferenceQuery:
         self.rng = np.random.default_rng(1)
         self.schema = pa.schema([("k", pa.int64())])
         a, b, c = (Stream(name, self.schema, Rows(window)) for name in "ABC")
-        branches = [eddy.Branch([one], [f"A.k = {one.name}.k"], "anti") for one in (b, c)]
+        branches = [eddy.Branch([stream], [f"A.k = {stream.name}.k"], "anti") for stream in (b, c)]
         self.ways: dict[str, JoinWay] = {
             "eddy": RuntimeWay(Query([a], branches=branches), output="changelog"),
             self.other: DifferenceLoop(window, self.keys),
@@ -271,19 +274,19 @@ class DifferenceQuery:
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
-        found = []
+        pushes = []
         for _ in range(0, rows, PUSHED):
             order = self.rng.integers(0, 3, PUSHED).astype(np.uint8)
             batches = {
                 name: pa.record_batch({"k": self.rng.integers(0, self.keys, int((order == i).sum()))})
                 for i, name in enumerate("ABC")
             }
-            found.append((order, batches))
-        return found
+            pushes.append((order, batches))
+        return pushes
 
 
 WORKLOADS: dict[str, type[Theta] | type[Interval] | type[Left] | type[DifferenceQuery]] = {
-    one.name: one for one in (Theta, Band, Interval, Left, DifferenceQuery)
+    workload.name: workload for workload in (Theta, Band, Interval, Left, DifferenceQuery)
 }
 
 
@@ -309,19 +312,19 @@ def measure(point: Point, say: Say) -> list[Row]:
         say(f"{workload.name}: filling the windows of {name}")
         way.take(fill)
     rounds = [workload.pushes(rows) for _ in range(point["rounds"] + 1)]
-    found: list[int] = []
+    counts: list[int] = []
 
     def work(way: JoinWay) -> Iterator[tuple[float, int]]:
         for pushes in rounds:
             seconds, results = way.take(pushes)
-            found.append(results)
+            counts.append(results)
             yield seconds, results
 
     works: dict[str, Work] = {name: work(way).__next__ for name, way in workload.ways.items()}
     taken = take_turns(workload.name, works, point["rounds"], say)
     return [
         {"figure": workload.figure, **speed(taken, "eddy", workload.other)},
-        {"figure": f"{workload.name}.results_per_arrival", "value": found[-1] / rows},
+        {"figure": f"{workload.name}.results_per_arrival", "value": counts[-1] / rows},
     ]
 
 

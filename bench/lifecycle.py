@@ -102,9 +102,12 @@ def _run(how: str, window: int, seed: int, subject: Subject) -> ChangeRun:
     engine = subject.engine()
     query = engine.start("q", subject.query(OLD, WINDOW))
     before = arrived[:CHANGE_AT]
-    rows = {name: [one.row for one in before if one.stream == name] for name in streams}
-    tables = [engine.push(rows, [streams.index(one.stream) for one in before])["q"]]
-    after = [{one.stream: pa.RecordBatch.from_pylist([dict(one.row)], schema=SCHEMA)} for one in arrived[CHANGE_AT:]]
+    rows = {name: [arrival.row for arrival in before if arrival.stream == name] for name in streams}
+    tables = [engine.push(rows, [streams.index(arrival.stream) for arrival in before])["q"]]
+    after = [
+        {arrival.stream: pa.RecordBatch.from_pylist([dict(arrival.row)], schema=SCHEMA)}
+        for arrival in arrived[CHANGE_AT:]
+    ]
     with without_gc():
         returned, begin = [perf_counter()], process_time()
         query.change(subject.query(NEW, window), how)  # type: ignore[arg-type]
@@ -117,21 +120,21 @@ def _run(how: str, window: int, seed: int, subject: Subject) -> ChangeRun:
 
 def _given(run: ChangeRun, subject: Subject) -> list[tuple[OracleResult, int]]:
     """Return the results in order, and the push of each, without results that begin before the first arrival."""
-    found, n = [], len(subject.components)
+    results, n = [], len(subject.components)
     for push, table in enumerate(run.tables):
         for row in table.to_pylist():
-            own = {name: n for name, n in row.items() if n is not None}
-            places = tuple(own.values())[:n]
+            filled = {name: n for name, n in row.items() if n is not None}
+            places = tuple(filled.values())[:n]
             if min(places) >= 0:
-                found.append((OracleResult(int(next(iter(own))[0]), places), push))
-    return found
+                results.append((OracleResult(int(next(iter(filled))[0]), places), push))
+    return results
 
 
 def _response_ms(run: ChangeRun, subject: Subject) -> float:
     """Return the time from the old version's last result, or the change, to the new version's first result."""
     pushes: dict[int, list[int]] = {OLD: [], NEW: []}
-    for one, push in _given(run, subject):
-        pushes[one.version].append(push)
+    for result, push in _given(run, subject):
+        pushes[result.version].append(push)
     return 1e3 * (run.returned[min(pushes[NEW])] - run.returned[max(pushes[OLD])])
 
 
@@ -142,7 +145,7 @@ def _measures(how: str, window: int, seed: int, subject: Subject) -> Measures:
     reference = papers_reference(old, new, CHANGE_AT)
     if how == "handover" and subject.handover:
         reference = handover_reference(old, new, CHANGE_AT, run.complete_from)
-    return measured([one for one, _ in _given(run, subject)], reference, [subject.components] * 2)
+    return measured([result for result, _ in _given(run, subject)], reference, [subject.components] * 2)
 
 
 def points(full: bool) -> list[Point]:
@@ -153,24 +156,25 @@ def points(full: bool) -> list[Point]:
 
 def correctness_points(full: bool) -> list[Point]:
     """Return the same points without rounds, since each round has the same counts."""
-    return [{name: value for name, value in one.items() if name != "rounds"} for one in points(full)]
+    return [{name: value for name, value in point.items() if name != "rounds"} for point in points(full)]
 
 
 def _raced(point: Point, say: Say, subject: Subject) -> dict[str, list[ChangeRun]]:
     """Run all kinds of change in turn, each round; the first round, which may compile, does not count."""
     runs: dict[str, list[ChangeRun]] = {how: [] for how in CHANGES}
     for turn in range(point["rounds"] + 1):
-        for how, own in runs.items():
+        for how, rounds in runs.items():
             say(f"windows of {point['window']}, round {turn}: {how}")
-            own.append(_run(how, point["window"], point["seed"] + max(turn - 1, 0), subject))
-    return {how: own[1:] for how, own in runs.items()}
+            rounds.append(_run(how, point["window"], point["seed"] + max(turn - 1, 0), subject))
+    return {how: rounds[1:] for how, rounds in runs.items()}
 
 
 def response(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
     """Return the response time of each kind of change."""
     runs = _raced(point, say, subject)
     return [
-        {"how": how, **spread([_response_ms(run, subject) for run in own], "response_ms")} for how, own in runs.items()
+        {"how": how, **spread([_response_ms(run, subject) for run in rounds], "response_ms")}
+        for how, rounds in runs.items()
     ]
 
 
@@ -187,9 +191,9 @@ def cost(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
     """Return the CPU time of the arrivals after the change, and its excess over that of an immediate change."""
     runs = _raced(point, say, subject)
     rows: list[Row] = []
-    for how, own in runs.items():
-        extra = [1e3 * (one.cpu_s - other.cpu_s) for one, other in zip(own, runs["immediate"], strict=True)]
-        rows.append({"how": how, **spread([1e3 * one.cpu_s for one in own], "cpu_ms"), **spread(extra, "extra_ms")})
+    for how, rounds in runs.items():
+        extra = [1e3 * (run.cpu_s - other.cpu_s) for run, other in zip(rounds, runs["immediate"], strict=True)]
+        rows.append({"how": how, **spread([1e3 * run.cpu_s for run in rounds], "cpu_ms"), **spread(extra, "extra_ms")})
     return rows
 
 
@@ -209,7 +213,7 @@ def table(title: str, column: str, label: str) -> ReportTable:
 
 
 def printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list[Row]:
-    return [{"window": size, "how": how, column: value} for how, own in values.items() for size, value in own]
+    return [{"window": size, "how": how, column: value} for how, pairs in values.items() for size, value in pairs]
 
 
 RESPONSE_TIME = (

@@ -38,9 +38,9 @@ BARS = {
 }
 BY_PUSH = "{}, pushes of 1 000 / pushes of 100 000"
 TITLES = {
-    f"{name}.{figure}": f"{name}: {BY_PUSH.format(other) if 'small' in one else f'{one} / {other}'}"
+    f"{name}.{figure}": f"{name}: {BY_PUSH.format(other) if 'small' in way else f'{way} / {other}'}"
     for name in JOINS
-    for figure, (one, other) in RATIOS.items()
+    for figure, (way, other) in RATIOS.items()
 }
 GUARDED = {
     **{name: TITLES[name] for name in ("W1.engine_vs_loop", "W1.arrow_vs_loop", "W2.engine_vs_loop")},
@@ -62,14 +62,14 @@ def ways(name: str, push: int) -> dict[str, Runner]:
     """Return the loop, the engine, and `Runtime.push` with its defaults (not for W21), on a workload."""
     query, keys = workload(name).query, MANY_KEYS if name == "new_keys" else WINDOW
     span = query.graph.windows[0].size if name == "W1R" else 0
-    found: dict[str, Runner] = {"loop": LoopRunner(JOINS[name], query.graph.n_streams, WINDOW, keys, span)}
-    found["engine"] = EngineRunner(query)
+    runners: dict[str, Runner] = {"loop": LoopRunner(JOINS[name], query.graph.n_streams, WINDOW, keys, span)}
+    runners["engine"] = EngineRunner(query)
     if name != "W21":
-        found["arrow"] = RuntimeRunner(query)
+        runners["arrow"] = RuntimeRunner(query)
     cc = compiler()
     if name == "W1" and cc:
-        found["payload loop"] = PayloadLoop(cc, WINDOW, WINDOW.bit_length(), WINDOW, 4 * push)
-    return found
+        runners["payload loop"] = PayloadLoop(cc, WINDOW, WINDOW.bit_length(), WINDOW, 4 * push)
+    return runners
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -83,24 +83,25 @@ def measure(point: Point, say: Say) -> list[Row]:
         return spark_ratios(arrivals, count, point["seed"], say)
     if name == FIRST_USE:
         return first_uses(count, say)
-    found, source = ways(name, LARGE), workload(name, seed=point["seed"])
+    runners, source = ways(name, LARGE), workload(name, seed=point["seed"])
     query = source.query
-    found["engine, small"] = SmallPushes(EngineRunner(query), SMALL)
+    runners["engine, small"] = SmallPushes(EngineRunner(query), SMALL)
     small = RuntimeRunner(query)
-    if "arrow" in found:
-        found["arrow, small"] = SmallPushes(small, SMALL)
+    if "arrow" in runners:
+        runners["arrow, small"] = SmallPushes(small, SMALL)
     say(f"{name}: filling")
-    fill(found, source, filling([WINDOW] * query.graph.n_streams, LARGE), LARGE)
-    taken, _ = rounds(found, source, arrivals, LARGE, count, say)
+    fill(runners, source, filling([WINDOW] * query.graph.n_streams, LARGE), LARGE)
+    taken, _ = rounds(runners, source, arrivals, LARGE, count, say)
     rows: list[Row] = [
-        {"figure": f"{name}.{figure}", **speed(taken, one, other)}
-        for figure, (one, other) in RATIOS.items()
-        if one in taken and other in taken
+        {"figure": f"{name}.{figure}", **speed(taken, way, other)}
+        for figure, (way, other) in RATIOS.items()
+        if way in taken and other in taken
     ]
     if name == "W1":
         rows.append({"figure": "state.bytes_per_live_tuple", "value": small.nbytes / small.live})
     return rows + [
-        {"way": way, **spread([arrivals / one for one in own], "tuples_per_s")} for way, own in taken.items()
+        {"way": way, **spread([arrivals / seconds for seconds in times], "tuples_per_s")}
+        for way, times in taken.items()
     ]
 
 
@@ -127,15 +128,15 @@ def measure_guarded(point: Point, say: Say) -> list[Row]:
     for name in ("W1", "W2"):
         say(name)
         push = LARGE // share
-        found, source = ways(name, push), workload(name)
-        fill(found, source, filling([WINDOW] * 4, push), push)
-        taken[name], _ = rounds(found, source, 1_000_000 // share, push, count, say)
+        runners, source = ways(name, push), workload(name)
+        fill(runners, source, filling([WINDOW] * 4, push), push)
+        taken[name], _ = rounds(runners, source, 1_000_000 // share, push, count, say)
     taken["W21"] = take_turns("W21", _strategies(permutations(21, WINDOW // share)), count, say)
     rows: list[Row] = []
     for figure in GUARDED:
         name, _, pair = figure.partition(".")
-        one, _, other = pair.partition("_vs_")
-        rows.append({"figure": f"guard.{figure}", **speed(taken[name], one, other)})
+        way, _, other = pair.partition("_vs_")
+        rows.append({"figure": f"guard.{figure}", **speed(taken[name], way, other)})
     return rows
 
 

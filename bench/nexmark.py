@@ -61,14 +61,14 @@ ON P.id = A.seller AND P.window = A.window
 
 def parts(tables: Events, count: int, size: int) -> list[Events]:
     """Return events in pieces of `size` events in order of time."""
-    found = []
+    pieces = []
     times = {name: table["dateTime"].cast(pa.int64()).to_numpy() // 20 for name, table in tables.items()}
     for begin in range(0, count, size):
-        cuts = {name: np.searchsorted(own, (begin, begin + size)) for name, own in times.items()}
-        found.append(
+        cuts = {name: np.searchsorted(stamps, (begin, begin + size)) for name, stamps in times.items()}
+        pieces.append(
             {name: table.slice(cuts[name][0], cuts[name][1] - cuts[name][0]) for name, table in tables.items()}
         )
-    return found
+    return pieces
 
 
 def in_eddy(name: str, pieces: Sequence[Events]) -> tuple[float, int]:
@@ -98,12 +98,12 @@ def in_duckdb(name: str, tables: Events) -> tuple[float, int]:
     import duckdb
 
     with closing(duckdb.connect(config={"threads": 1})) as connection:
-        for one, table in {**tables, "side_input": side_input()}.items():
-            connection.register(f"given_{one}", table)
-            connection.execute(f"CREATE TABLE {one} AS FROM given_{one}")
+        for table_name, table in {**tables, "side_input": side_input()}.items():
+            connection.register(f"given_{table_name}", table)
+            connection.execute(f"CREATE TABLE {table_name} AS FROM given_{table_name}")
         began = process_time()
-        found = connection.sql(references(QUERIES[name])).to_arrow_table()
-        return process_time() - began, found.num_rows
+        results = connection.sql(references(QUERIES[name])).to_arrow_table()
+        return process_time() - began, results.num_rows
 
 
 def _here(point: Point, say: Say) -> list[Row]:
@@ -119,17 +119,17 @@ def _here(point: Point, say: Say) -> list[Row]:
         rows.append({"peer": "DuckDB, one batch", "skipped": "duckdb: not installed (pip install 'eddy-join[bench]')"})
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(point["rounds"] + 1):
-        found = {}
+        results = {}
         for way, run in ways.items():
             say(f"{name}, round {turn}: {way}")
-            seconds, found[way] = run()
+            seconds, results[way] = run()
             if turn:
                 taken[way].append(seconds)
-        agree(f"{name}: results", found)
+        agree(f"{name}: results", results)
     versions = {"eddy": eddy.__version__, "DuckDB, one batch": version("duckdb") if len(ways) > 1 else ""}
     for way, all_seconds in taken.items():
-        rates = [count / one for one in all_seconds]
-        rows.append(_row(way, rates, found[way], versions[way], "CPU, 1 thread"))
+        rates = [count / cpu_seconds for cpu_seconds in all_seconds]
+        rows.append(_row(way, rates, results[way], versions[way], "CPU, 1 thread"))
     return rows
 
 
@@ -161,11 +161,11 @@ def _in_spark(point: Point, say: Say) -> list[Row]:
         try:
             with bench_session("local[2]") as spark:
                 say(f"{name}: Spark")
-                for one, table in tables.items():
+                for table_name, table in tables.items():
                     empty = spark.createDataFrame(table.slice(0, 1)).schema
                     reader = spark.readStream.schema(empty).option("maxFilesPerTrigger", 1)
-                    frame = reader.parquet(str(folder / "in" / one)).withWatermark("dateTime", "0 seconds")
-                    frame.createOrReplaceTempView(one)
+                    frame = reader.parquet(str(folder / "in" / table_name)).withWatermark("dateTime", "0 seconds")
+                    frame.createOrReplaceTempView(table_name)
                 joined = spark.sql({"q7": SPARK_Q7, "q8": SPARK_Q8}.get(name, QUERIES[name]))
                 joined = joined.toDF(*(f"c{i}" for i in range(len(joined.columns))))
                 writer = joined.writeStream.trigger(availableNow=True).format("parquet")
@@ -174,7 +174,7 @@ def _in_spark(point: Point, say: Say) -> list[Row]:
                 results = spark.read.parquet(str(folder / "out")).count()
         except EddyError as missing:
             raise Unavailable(f"spark: {missing}") from missing
-    rates = [count / FILES / one for one in seconds[2:]]
+    rates = [count / FILES / batch_seconds for batch_seconds in seconds[2:]]
     return [_row("Spark", rates, results, version("pyspark"), "wall, 2 threads")]
 
 
@@ -186,13 +186,13 @@ def _in_flink(point: Point, say: Say) -> list[Row]:
     timed = count - count // 4
     return [
         _row(
-            f"Flink SQL, parallelism {found.parallelism}",
-            [timed / one for one in found.seconds],
-            found.results,
-            found.version,
+            f"Flink SQL, parallelism {outcome.parallelism}",
+            [timed / seconds for seconds in outcome.seconds],
+            outcome.results,
+            outcome.version,
             "wall",
         )
-        for found in measure_flink(name, first, tables, point["rounds"], say)
+        for outcome in measure_flink(name, first, tables, point["rounds"], say)
     ]
 
 
@@ -210,10 +210,10 @@ def measure(point: Point, say: Say) -> list[Row]:
     except Unavailable as reason:
         return [{"peer": peer, "skipped": str(reason)}]
     began = perf_counter()
-    own = in_eddy(name, parts(events(point["events"], point["seed"]), point["events"], PUSH))[1]
+    results = in_eddy(name, parts(events(point["events"], point["seed"]), point["events"], PUSH))[1]
     say(f"{name}: results of eddy in {perf_counter() - began:.1f} s")
     if peer != "Spark" or name not in ("q7", "q8"):  # Spark does not emit windows that no later event ends
-        agree(f"{name}: results", {"eddy": own, **{str(row["peer"]): row["results"] for row in rows}})
+        agree(f"{name}: results", {"eddy": results, **{str(row["peer"]): row["results"] for row in rows}})
     return rows
 
 

@@ -46,14 +46,16 @@ def fitted() -> dict[str, float]:
         if run == "load":
             runtime.load(batches)
             return process_time() - begin, 0
-        found = runtime.push(batches, order)["count"][0].as_py()
-        return process_time() - begin, found
+        results = runtime.push(batches, order)["count"][0].as_py()
+        return process_time() - begin, results
 
     some = rng.integers(0, n // 4, n)
     runs = {"load": ("load", some, 0), "apart": ("push", some, n), "together": ("push", some, 0)}
-    for one in runs.values():
-        seconds(*one)  # compile
-    taken = {name: min((seconds(*one) for _ in range(3)), key=lambda pair: pair[0]) for name, one in runs.items()}
+    for arguments in runs.values():
+        seconds(*arguments)  # compile
+    taken = {
+        name: min((seconds(*arguments) for _ in range(3)), key=lambda pair: pair[0]) for name, arguments in runs.items()
+    }
     insert = taken["load"][0] / (2 * n)
     probe = max(taken["apart"][0] / (2 * n) - insert, 1e-9)
     match = max((taken["together"][0] - taken["apart"][0]) / taken["together"][1], 1e-9)
@@ -71,7 +73,7 @@ def _epoch(query: Query, rng: np.random.Generator, epoch: int, point: Point) -> 
         # The ends stay selective, so that the number of results does not grow with that of the intermediate tuples.
         late = epoch >= point["epochs"] // 2
         odd, even = (even, 0.5) if late else (odd, odd)
-    found = {}
+    batches = {}
     for stream in query.streams:
         columns: dict[str, Any] = {}
         for name in stream.schema.names:
@@ -80,8 +82,8 @@ def _epoch(query: Query, rng: np.random.Generator, epoch: int, point: Point) -> 
                 columns[name] = rng.integers(0, max(1, round(n * EPOCH_SPAN / partners)), n)
         columns["t"] = np.full(n, epoch)
         columns["p"] = pa.array([b"p" * 100] * n, pa.binary(100))
-        found[stream.name] = pa.record_batch(columns, schema=stream.schema)
-    return found
+        batches[stream.name] = pa.record_batch(columns, schema=stream.schema)
+    return batches
 
 
 def chains(point: Point, say: Say) -> list[Row]:

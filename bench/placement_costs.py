@@ -72,12 +72,12 @@ class MeasuredJoin:
 
 def drawn(point: Point) -> list[Point]:
     """Return the joins of a point: streams, partitions, data, rows of a stream, and columns besides the keys."""
-    rng, found = np.random.default_rng(point["seed"]), list[Point]()
+    rng, joins = np.random.default_rng(point["seed"]), list[Point]()
     for _ in range(point["joins"]):
         m, shape = int(rng.integers(3, 9)), str(rng.choice(list(SHAPES)))
         # Results of a fan-out multiply from stream to stream.
         most = point["most_rows"] / (m if shape == "fan-out" else 1)
-        found.append(
+        joins.append(
             {
                 "streams": m,
                 "partitions": int(rng.choice([4, 6, 8, 12, 16])),
@@ -87,15 +87,15 @@ def drawn(point: Point) -> list[Point]:
                 "seed": int(rng.integers(1 << 30)),
             }
         )
-    return found
+    return joins
 
 
-def terms(one: MeasuredJoin) -> np.ndarray:
+def terms(join: MeasuredJoin) -> np.ndarray:
     """Return the work by cost: the costs of both ways, of the grid, and of hops."""
-    shared = [work for work, both in zip(one.work, SHARED.values(), strict=True) if both]
-    own = [work for work, both in zip(one.work, SHARED.values(), strict=True) if not both]
-    none = [0.0] * len(own)
-    return np.array([*shared, *(own if one.way == "grid" else none), *(own if one.way == "hops" else none)])
+    shared = [work for work, both in zip(join.work, SHARED.values(), strict=True) if both]
+    separate = [work for work, both in zip(join.work, SHARED.values(), strict=True) if not both]
+    none = [0.0] * len(separate)
+    return np.array([*shared, *(separate if join.way == "grid" else none), *(separate if join.way == "hops" else none)])
 
 
 def fitted(joins: Sequence[MeasuredJoin]) -> dict[str, TaskCosts]:
@@ -103,7 +103,7 @@ def fitted(joins: Sequence[MeasuredJoin]) -> dict[str, TaskCosts]:
 
     A part with a negative cost gets the cost 0, and the other parts are fitted without it.
     """
-    made = np.array([terms(one) / one.seconds for one in joins])
+    made = np.array([terms(join) / join.seconds for join in joins])
     scale = np.maximum(made.max(axis=0), 1e-300)  # counts of bytes and of rounds differ by many orders
     used = made.max(axis=0) > 0
     costs = np.zeros(made.shape[1])
@@ -116,11 +116,11 @@ def fitted(joins: Sequence[MeasuredJoin]) -> dict[str, TaskCosts]:
     costs /= scale
     count = sum(SHARED.values())
     alone = len(SHARED) - count
-    found = {}
+    task_costs = {}
     for k, way in enumerate(CODE):
-        shared, own = iter(costs[:count]), iter(costs[count + k * alone :][:alone])
-        found[way] = TaskCosts(*(float(next(shared if both else own)) for both in SHARED.values()))
-    return found
+        shared, separate = iter(costs[:count]), iter(costs[count + k * alone :][:alone])
+        task_costs[way] = TaskCosts(*(float(next(shared if both else separate)) for both in SHARED.values()))
+    return task_costs
 
 
 def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, MeasuredJoin]:
@@ -130,54 +130,62 @@ def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, MeasuredJoi
     with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
         inputs = [BatchInput(frame) for frame in frames_of(spark, query, Path(folder), join).values()]
         figures = measure(make_job(query, partitions=join["partitions"]), "auto", inputs)
-        sizes = {stream.name: one.rows * one.row_bytes for stream, one in zip(query.streams, figures, strict=True)}
+        sizes = {
+            stream.name: figure.rows * figure.row_bytes for stream, figure in zip(query.streams, figures, strict=True)
+        }
         job = make_job(query, partitions=join["partitions"], weights=sizes)
-        found = predicted(job, figures)
+        prediction = predicted(job, figures)
 
         def count(way: str) -> int:
             if way == "grid":
                 return int(in_one_round(job, "auto", inputs, "").frame().count())
-            return int(in_hops(job, found.hops, "auto", inputs, "").frame().count())
+            return int(in_hops(job, prediction.hops, "auto", inputs, "").frame().count())
 
         taken: dict[str, list[float]] = {way: [] for way in CODE}
         for _ in range(turns):
             results = {}
-            for way, own in taken.items():
+            for way, seconds in taken.items():
                 begin = cpu_s()
                 results[way] = count(way)
-                own.append(cpu_s() - begin)
+                seconds.append(cpu_s() - begin)
             agree(str(dict(join)), results)
-    works = {"grid": found.in_grid, "hops": found.in_hops}
-    return {way: MeasuredJoin(way, works[way], median(own)) for way, own in taken.items()}
+    works = {"grid": prediction.in_grid, "hops": prediction.in_hops}
+    return {way: MeasuredJoin(way, works[way], median(seconds)) for way, seconds in taken.items()}
 
 
 def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, MeasuredJoin]]) -> list[Row]:
     """Return the fitted costs and those in the code, the errors of predictions, and the seconds of each join."""
-    whole = fitted([one for own in seen for one in own.values()])
-    others = [fitted([one for own in (*seen[:k], *seen[k + 1 :]) for one in own.values()]) for k in range(len(seen))]
+    whole = fitted([measured for by_way in seen for measured in by_way.values()])
+    others = [
+        fitted([measured for by_way in (*seen[:k], *seen[k + 1 :]) for measured in by_way.values()])
+        for k in range(len(seen))
+    ]
     rows: list[Row] = [
         {"way": way, "part": part, "fitted_ns": 1e9 * mine, "code_ns": 1e9 * code}
-        for way, own in whole.items()
-        for part, mine, code in zip(SHARED, astuple(own), astuple(CODE[way]), strict=True)
+        for way, task_costs in whole.items()
+        for part, mine, code in zip(SHARED, astuple(task_costs), astuple(CODE[way]), strict=True)
     ]
     errors: dict[str, list[float]] = {"code_error": [], "fit_error": []}
-    for join, own, other in zip(joins, seen, others, strict=True):
+    for join, by_way, other in zip(joins, seen, others, strict=True):
         row: dict[str, Scalar] = {k: v for k, v in join.items() if k != "seed"}
-        for way, one in own.items():
-            by_code, by_fit = CODE[way].seconds(one.work), other[way].seconds(one.work)
-            errors["code_error"].append(abs(by_code / one.seconds - 1))
-            errors["fit_error"].append(abs(by_fit / one.seconds - 1))
-            row |= {f"{way}_s": one.seconds, f"{way}_code_s": by_code, f"{way}_fit_s": by_fit}
+        for way, measured in by_way.items():
+            by_code, by_fit = CODE[way].seconds(measured.work), other[way].seconds(measured.work)
+            errors["code_error"].append(abs(by_code / measured.seconds - 1))
+            errors["fit_error"].append(abs(by_fit / measured.seconds - 1))
+            row |= {f"{way}_s": measured.seconds, f"{way}_code_s": by_code, f"{way}_fit_s": by_fit}
         rows.append(row)
-    chosen = [_vs_better(own, CODE) for own in seen]
+    chosen = [_vs_better(by_way, CODE) for by_way in seen]
     named = {**errors, "code_vs_better": chosen}
-    return [*rows, *({"figure": f"placement_costs.{name}", **spread(own, "value")} for name, own in named.items())]
+    return [
+        *rows,
+        *({"figure": f"placement_costs.{name}", **spread(samples, "value")} for name, samples in named.items()),
+    ]
 
 
-def _vs_better(own: Mapping[str, MeasuredJoin], costs: Mapping[str, TaskCosts]) -> float:
+def _vs_better(by_way: Mapping[str, MeasuredJoin], costs: Mapping[str, TaskCosts]) -> float:
     """Return the ratio of the seconds of the way that the costs choose to those of the better way."""
-    chosen = min(own.values(), key=lambda one: costs[one.way].seconds(one.work))
-    return chosen.seconds / min(one.seconds for one in own.values())
+    chosen = min(by_way.values(), key=lambda measured: costs[measured.way].seconds(measured.work))
+    return chosen.seconds / min(measured.seconds for measured in by_way.values())
 
 
 def costs(point: Point, say: Say) -> list[Row]:

@@ -36,7 +36,7 @@ TURNS, TURNS_QUICK = 15, 9
 def frames_of(spark: SparkSession, made: Query, folder: Path, point: Point) -> dict[str, DataFrame]:
     """Write the rows of a chain into files, one for each stream, and return their DataFrames."""
     rng, n, partners = np.random.default_rng(point["seed"]), point["rows"], SHAPES[point["shape"]]
-    found = {}
+    frames = {}
     for stream in made.streams:
         columns: dict[str, Any] = {}
         for name in stream.schema.names:
@@ -45,19 +45,19 @@ def frames_of(spark: SparkSession, made: Query, folder: Path, point: Point) -> d
         place = folder / stream.name
         place.mkdir()
         pq.write_table(pa.table(columns, schema=stream.schema), place / "0.parquet", row_group_size=max(1, n // 8))
-        found[stream.name] = spark.read.parquet(str(place))
-    return found
+        frames[stream.name] = spark.read.parquet(str(place))
+    return frames
 
 
 def cpu_s() -> float:
     """Return the CPU seconds so far of this process and all of its descendants, including ended processes."""
-    found = 0.0
-    for one in (psutil.Process(), *psutil.Process().children(recursive=True)):
+    seconds = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:
-            found += sum(one.cpu_times()[:4])
+            seconds += sum(process.cpu_times()[:4])
         except psutil.NoSuchProcess:
             continue
-    return found
+    return seconds
 
 
 def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int) -> dict[str, float]:
@@ -66,8 +66,8 @@ def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int
 
     cpu, begin = cpu_s(), time.perf_counter()
     # The workers make the results; the JVM counts them.
-    found = join(made, frames, partitions=partitions, placement=way).count()  # type: ignore[call-overload]
-    return {"seconds": cpu_s() - cpu, "wall_s": time.perf_counter() - begin, "results": int(found)}
+    results = join(made, frames, partitions=partitions, placement=way).count()  # type: ignore[call-overload]
+    return {"seconds": cpu_s() - cpu, "wall_s": time.perf_counter() - begin, "results": int(results)}
 
 
 def chains(point: Point, say: Say) -> list[Row]:

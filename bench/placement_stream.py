@@ -51,10 +51,10 @@ def _frames(spark: SparkSession, made: Query, folder: Path) -> dict[str, DataFra
     from eddy.spark.types import struct_type
 
     return {
-        one.name: spark.readStream.schema(struct_type(one.schema))
+        stream.name: spark.readStream.schema(struct_type(stream.schema))
         .option("maxFilesPerTrigger", 1)
-        .parquet(str(folder / one.name))
-        for one in made.streams
+        .parquet(str(folder / stream.name))
+        for stream in made.streams
     }
 
 
@@ -73,17 +73,17 @@ def _run(spark: SparkSession, made: Query, folder: Path, point: Point, way: str)
             placement=way,  # type: ignore[call-overload]
         )
         writer = joined.writeStream.trigger(availableNow=True)
-        running = writer.foreachBatch(lambda found, batch: seen.append((cpu_s(), time.perf_counter()))).start()
+        running = writer.foreachBatch(lambda frame, batch: seen.append((cpu_s(), time.perf_counter()))).start()
         running.awaitTermination()
         figures = running.batches().to_pylist()
     (cpu, wall), n = [b - a for a, b in zip(seen[half - 1], seen[-1], strict=True)], len(seen) - half
-    placed = [one["placement"] for one in figures]
+    placed = [batch["placement"] for batch in figures]
     return {
         "seconds": cpu / n,
         "wall_s": wall / n,
-        "shipped_bytes": sum(one["shipped_bytes"] for one in figures[half:]) / n,
-        "results": sum(one["results"] for one in figures),
-        "changes": sum(one != other for one, other in pairwise(placed)),
+        "shipped_bytes": sum(batch["shipped_bytes"] for batch in figures[half:]) / n,
+        "results": sum(before["results"] for before in figures),
+        "changes": sum(batch != other for batch, other in pairwise(placed)),
         "in_hops": placed.count("hops") / len(placed),
     }
 

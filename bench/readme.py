@@ -48,7 +48,7 @@ def with_block(text: str, report: Path, document: Path) -> str:
     """Return a document with the block replaced. Raises ReadmeError unless it has exactly one."""
     if len(BLOCK.findall(text)) != 1 or text.count("figure peers -->") != 2:
         raise ReadmeError(f"{document} needs one <!-- figure peers --> and one <!-- /figure peers --> after it")
-    return BLOCK.sub(lambda found: f"{found[1]}\n{block(report, document)}\n\n{found[2]}", text)
+    return BLOCK.sub(lambda match: f"{match[1]}\n{block(report, document)}\n\n{match[2]}", text)
 
 
 def main(report: Path = ROOT / "bench" / "report", document: Path = ROOT / "README.md") -> None:

@@ -42,8 +42,8 @@ def paired(plain: Runtime, served: Runtime) -> tuple[float, float, float]:
     pairs = []
     for n in range(PUSHES):
         if n % 2:
-            one = pushed(plain, n)
-            pairs.append((one, pushed(served, n)))
+            nanoseconds = pushed(plain, n)
+            pairs.append((nanoseconds, pushed(served, n)))
         else:
             other = pushed(served, n)
             pairs.append((pushed(plain, n), other))

@@ -97,13 +97,13 @@ def measure(point: Point, say: Say) -> list[Row]:
         for step, (batches, order) in enumerate(_pushes(point)):
             say(f"{count} queries, push {step} of {point['pushes']}")
             began = thread_time()
-            found = engine.push(batches, order)
+            tables = engine.push(batches, order)
             middle = thread_time()
-            own = {name: runtime.push(batches, order) for name, runtime in runtimes.items()}
+            separate = {name: runtime.push(batches, order) for name, runtime in runtimes.items()}
             ended = thread_time()
-            for name, table in own.items():
-                agree(f"query {name}, push {step}", {"together": _digest(found[name]), "apart": _digest(table)})
-            results += sum(table.num_rows for table in found.values())
+            for name, table in separate.items():
+                agree(f"query {name}, push {step}", {"together": _digest(tables[name]), "apart": _digest(table)})
+            results += sum(table.num_rows for table in tables.values())
             if step:  # windows fill and kernels load in the first push
                 together.append(middle - began)
                 apart.append((ended - middle) * count / len(alone))
@@ -111,14 +111,14 @@ def measure(point: Point, say: Say) -> list[Row]:
     if form is not None:
         return [{"figure": f"filters_{form}{count}.vs_one_by_one", **spread(ratios, "value")}]
     starts, stops = _starts_and_stops(engine, count, window)
-    one = Runtime(_query(None, window))
+    single = Runtime(_query(None, window))
     for batches, order in _pushes(point):
-        one.push(batches, order)
+        single.push(batches, order)
     kept = engine.metrics()
     state = sum(join["bytes"] for join in kept["joins"]) + sum(kept["kept_bytes"].values())
     named: list[Row] = [
         {"figure": f"filters{count}.vs_one_by_one", **spread(ratios, "value")},
-        {"figure": f"filters{count}.state_vs_one", "value": state / one.nbytes},
+        {"figure": f"filters{count}.state_vs_one", "value": state / single.nbytes},
         {"figure": f"filters{count}.start_ms", **spread(starts, "value")},
         {"figure": f"filters{count}.stop_ms", **spread(stops, "value")},
     ]
@@ -126,7 +126,7 @@ def measure(point: Point, say: Say) -> list[Row]:
         "results": results,
         "arrivals_per_s": point["push"] / median(together),
         **spread(ratios, "vs_one_by_one"),
-        "state_vs_one": state / one.nbytes,
+        "state_vs_one": state / single.nbytes,
         "start_ms": median(starts),
         "stop_ms": median(stops),
     }

@@ -33,15 +33,15 @@ Rows = dict[str, pa.RecordBatch]
 
 def graphs(count: int, seed: int) -> list[Graph]:
     """Return different random trees; the first one has all streams."""
-    chance, found = random.Random(seed), dict[Graph, None]()
-    while len(found) < count:
-        names = chance.sample(STREAMS, chance.choice((3, 4, 5, 6)) if found else len(STREAMS))
+    chance, trees = random.Random(seed), dict[Graph, None]()
+    while len(trees) < count:
+        names = chance.sample(STREAMS, chance.choice((3, 4, 5, 6)) if trees else len(STREAMS))
         on = [
             f"{names[chance.randrange(k)]}.{chance.choice(KEYS)} = {names[k]}.{chance.choice(KEYS)}"
             for k in range(1, len(names))
         ]
-        found[tuple(sorted(names)), tuple(sorted(on))] = None
-    return list(found)
+        trees[tuple(sorted(names)), tuple(sorted(on))] = None
+    return list(trees)
 
 
 def _query(graph: Graph, window: int) -> Query:
@@ -57,7 +57,7 @@ def _pushes(point: Point) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
         order = chance.integers(0, len(STREAMS), rows, np.uint8)
         times = np.arange(step * rows, (step + 1) * rows)
         values = [chance.integers(0, 1 << 40 if name in PAYLOAD else point["keys"], rows) for name in SCHEMA.names]
-        columns = [times if name == "at" else own for name, own in zip(SCHEMA.names, values, strict=True)]
+        columns = [times if name == "at" else column for name, column in zip(SCHEMA.names, values, strict=True)]
         yield (
             {
                 name: pa.record_batch([pa.array(column[order == i]) for column in columns], schema=SCHEMA)
@@ -72,10 +72,10 @@ def _pushed(runtime: Runtime, rows: Rows, order: npt.NDArray[np.uint8]) -> tuple
     names = [stream.name for stream in runtime.query.streams]
     number = np.full(len(STREAMS), len(names), np.uint8)
     number[[STREAMS.index(name) for name in names]] = np.arange(len(names))
-    own = number[order]
-    own, batches = own[own < len(names)], {name: rows[name] for name in names}
+    streams = number[order]
+    streams, batches = streams[streams < len(names)], {name: rows[name] for name in names}
     began = thread_time()
-    table = runtime.push(batches, own)
+    table = runtime.push(batches, streams)
     return thread_time() - began, table
 
 
@@ -105,21 +105,21 @@ def measure(point: Point, say: Say) -> list[Row]:
         for step, (rows, order) in enumerate(_pushes(point)):
             say(f"{len(queries)} graphs, push {step} of {point['pushes']}")
             if step > point["pushes"]:
-                state_ratio = state(engine) / max(one.nbytes for one in runtimes.values())
+                state_ratio = state(engine) / max(runtime.nbytes for runtime in runtimes.values())
                 engine.start("another", _query(drawn[-1], point["window"]), warm=True)
             began = thread_time()
-            found = engine.push(rows, order)
+            tables = engine.push(rows, order)
             seconds = thread_time() - began
             if step > point["pushes"]:
                 anew = 1000 * (seconds - median(together))
                 break
-            own = {name: _pushed(runtime, rows, order) for name, runtime in runtimes.items()}
-            for name, (_, table) in own.items():
-                agree(f"query {name}, push {step}", {"together": digest(found[name]), "apart": digest(table)})
-            results += sum(table.num_rows for table in found.values())
+            separate = {name: _pushed(runtime, rows, order) for name, runtime in runtimes.items()}
+            for name, (_, table) in separate.items():
+                agree(f"query {name}, push {step}", {"together": digest(tables[name]), "apart": digest(table)})
+            results += sum(table.num_rows for table in tables.values())
             if step:  # windows fill and kernels load in the first push
                 together.append(seconds)
-                apart.append(sum(one for one, _ in own.values()))
+                apart.append(sum(spent for spent, _ in separate.values()))
     ratios = [b / a for a, b in zip(together, apart, strict=True)]
     amounts: list[Row] = [
         {"figure": f"graphs{GRAPHS}.vs_apart", **spread(ratios, "value")},

@@ -58,9 +58,11 @@ FEWER: Mapping[str, Mapping[str, Scalar]] = {"streaming": {"warm": 2}, "hub": {"
 def with_smallest_points(figure: Figure) -> Figure:
     """Return a figure whose points are those of a quick run in the smallest sizes, each once."""
     name = figure.name if figure.name in AMOUNTS else figure.name.partition("-")[0]
-    values, found = {**ONCE, **AMOUNTS.get(name, {})}, list[Point]()
+    values, smallest = {**ONCE, **AMOUNTS.get(name, {})}, list[Point]()
     for point in figure.points(False):
-        one = {column: values.get(column, value) for column, value in point.items()} | dict(FEWER.get(figure.name, {}))
-        if one not in found:
-            found.append(one)
-    return replace(figure, points=lambda full: found)
+        reduced = {column: values.get(column, value) for column, value in point.items()} | dict(
+            FEWER.get(figure.name, {})
+        )
+        if reduced not in smallest:
+            smallest.append(reduced)
+    return replace(figure, points=lambda full: smallest)

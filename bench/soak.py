@@ -84,8 +84,8 @@ class _Rows:
 
     def _push(self, columns: list[list[npt.NDArray[np.int64]]], stream: npt.NDArray[np.int64]) -> None:
         batches = {
-            name: pa.record_batch([pa.array(column) for column in own], schema=SCHEMA)
-            for name, own in zip(STREAMS, columns, strict=True)
+            name: pa.record_batch([pa.array(column) for column in values], schema=SCHEMA)
+            for name, values in zip(STREAMS, columns, strict=True)
         }
         self._engine.push(batches, order=stream)
 
@@ -115,30 +115,30 @@ class _Counting:
 
 def _processes() -> dict[str, list[psutil.Process]]:
     """Return the processes of the job by figure."""
-    found: dict[str, list[psutil.Process]] = defaultdict(list)
+    processes: dict[str, list[psutil.Process]] = defaultdict(list)
     me = psutil.Process()
-    found["driver_mb"].append(me)
-    for one in me.children(recursive=True):
+    processes["driver_mb"].append(me)
+    for process in me.children(recursive=True):
         with suppress(psutil.Error):
-            found["jvm_mb" if one.name() == "java" else "python_mb"].append(one)
-    return found
+            processes["jvm_mb" if process.name() == "java" else "python_mb"].append(process)
+    return processes
 
 
 def _sample(folders: Sequence[Path], running: StreamingJoinQuery) -> dict[str, float]:
     """Return the current figures; those of a micro-batch exist only after the first micro-batch of a start."""
-    found: dict[str, float] = dict.fromkeys(FIGURES_OF, 0.0)
+    figures: dict[str, float] = dict.fromkeys(FIGURES_OF, 0.0)
     for figure, processes in _processes().items():
-        for one in processes:
+        for process in processes:
             with suppress(psutil.Error):
-                found[figure] += one.memory_full_info().uss / 1e6
-                found["descriptors"] += one.num_fds()
+                figures[figure] += process.memory_full_info().uss / 1e6
+                figures["descriptors"] += process.num_fds()
     for path in (Path(folder, name) for top in folders for folder, _, names in os.walk(top) for name in names):
         with suppress(FileNotFoundError):
-            found["files"] += 1
-            found["files_mb"] += path.stat().st_size / 1e6
+            figures["files"] += 1
+            figures["files_mb"] += path.stat().st_size / 1e6
     newest = running.batches().slice(max(0, running.batches().num_rows - 1)).to_pylist()
-    found["batch_ms"] = 1000 * sum(newest[0][f"{step}_seconds"] for step in STEPS) if newest else 0.0
-    return found
+    figures["batch_ms"] = 1000 * sum(newest[0][f"{step}_seconds"] for step in STEPS) if newest else 0.0
+    return figures
 
 
 def growth(values: Sequence[float], of: Callable[[Sequence[float]], float] = median) -> float:
@@ -213,7 +213,7 @@ def _soak(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Row
         "soak.transitions": transitions,
         "soak.workers_killed": killed,
         "soak.restarts": starts,
-        **{f"soak.{figure}_growth": growth([one[figure] for one in samples]) for figure in FIGURES_OF},
+        **{f"soak.{figure}_growth": growth([sample[figure] for sample in samples]) for figure in FIGURES_OF},
     }
     minutes = list(_minutes(samples))
     amounts[f"soak.{SAWTOOTH}_growth"] = growth([number(row, SAWTOOTH) for row in minutes], min)
@@ -223,10 +223,10 @@ def _soak(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Row
 def _minutes(samples: Sequence[Mapping[str, float]]) -> Iterator[Row]:
     """Yield the median of each figure in each minute."""
     by_minute: dict[int, list[Mapping[str, float]]] = defaultdict(list)
-    for one in samples:
-        by_minute[int(one["minute"])].append(one)
-    for minute, own in by_minute.items():
-        yield {"minute": minute, **{figure: median(one[figure] for one in own) for figure in FIGURES_OF}}
+    for sample in samples:
+        by_minute[int(sample["minute"])].append(sample)
+    for minute, rows in by_minute.items():
+        yield {"minute": minute, **{figure: median(row[figure] for row in rows) for figure in FIGURES_OF}}
 
 
 def points(full: bool) -> list[Point]:

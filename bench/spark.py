@@ -86,11 +86,11 @@ class FileFeed:
 
     def write(self, columns: Sequence[Sequence[npt.NDArray[np.int64]]]) -> None:
         """Write a file for each stream, visible as a whole: its keys, times and values."""
-        for name, own in zip(STREAMS, columns, strict=True):
+        for name, values in zip(STREAMS, columns, strict=True):
             hidden = self.folder / f".{name}"
-            pq.write_table(pa.table([pa.array(column) for column in own], schema=SCHEMA), hidden)
+            pq.write_table(pa.table([pa.array(column) for column in values], schema=SCHEMA), hidden)
             hidden.rename(self.folder / name / f"{self._files:06d}.parquet")
-            self._rows += len(own[0])
+            self._rows += len(values[0])
         self._files += 1
 
     def frames(self, spark: SparkSession, streaming: bool = True) -> dict[str, DataFrame]:
@@ -118,9 +118,13 @@ def finish(running: Any, data_only: bool = False) -> list[float]:
     data_only   whether micro-batches without new input are left out: Spark's joins run such a batch to clean up state
     """
     running.awaitTermination()
-    found = [one if isinstance(one, dict) else one.jsonValue for one in running.recentProgress]
-    run = [one for one in found if "addBatch" in one["durationMs"] and (one["numInputRows"] > 0 or not data_only)]
-    return [one["durationMs"]["triggerExecution"] / 1000 for one in run]
+    reports = [report if isinstance(report, dict) else report.jsonValue for report in running.recentProgress]
+    run = [
+        report
+        for report in reports
+        if "addBatch" in report["durationMs"] and (report["numInputRows"] > 0 or not data_only)
+    ]
+    return [report["durationMs"]["triggerExecution"] / 1000 for report in run]
 
 
 def spark_join(frames: dict[str, DataFrame], live_rows: int = LIVE_ROWS) -> DataFrame:
@@ -142,12 +146,12 @@ def spark_join(frames: dict[str, DataFrame], live_rows: int = LIVE_ROWS) -> Data
 
     joined = named(first)
     for name in others:
-        one, near = named(name), joined[f"e{first}"]
+        other, near = named(name), joined[f"e{first}"]
         times = [column for column in joined.columns if column.startswith("t")]
-        condition = (joined[f"k{first}"] == one[f"k{name}"]) & one[f"e{name}"].between(near - window, near + window)
+        condition = (joined[f"k{first}"] == other[f"k{name}"]) & other[f"e{name}"].between(near - window, near + window)
         for column in times[1:]:
-            condition &= f.abs(one[f"t{name}"] - joined[column]) <= span
-        joined = joined.join(one, condition).drop(f"e{name}", f"k{name}")
+            condition &= f.abs(other[f"t{name}"] - joined[column]) <= span
+        joined = joined.join(other, condition).drop(f"e{name}", f"k{name}")
     return joined.select(joined[f"k{first}"].alias("key"), *STREAMS)
 
 
@@ -187,7 +191,7 @@ def _all_rows(frames: dict[str, DataFrame]) -> DataFrame:
     from pyspark.sql import functions as f
 
     tags = enumerate(frames.values())
-    tagged = (own.select(f.lit(i).cast("tinyint").alias("stream"), *SCHEMA.names) for i, own in tags)
+    tagged = (frame.select(f.lit(i).cast("tinyint").alias("stream"), *SCHEMA.names) for i, frame in tags)
     return reduce(lambda a, b: a.unionAll(b), tagged)
 
 
@@ -219,4 +223,4 @@ def spark_ratios(arrivals: int, turns: int, seed: int, say: Say) -> list[Row]:
 
         taken = take_turns("Spark", {name: partial(work, way) for name, way in ways.items()}, turns, say)
     pairs = (("rows", "identity"), ("packed", "rows"))
-    return [{"figure": f"spark.{one}_vs_{other}", **speed(taken, one, other)} for one, other in pairs]
+    return [{"figure": f"spark.{transport}_vs_{other}", **speed(taken, transport, other)} for transport, other in pairs]

@@ -49,8 +49,8 @@ def points(full: bool) -> list[Point]:
     # The first micro-batches of few groups are not measured, because the JVM compiles and the rates of use change.
     rows = {"rows": 20_000, "live_rows": 2_500_000, "warm": 20, "batches": 40, "touched": 8}
     small = {"rows": 1_000, "live_rows": 20_000, "warm": 1, "batches": 2, "touched": 8}
-    found: list[Point] = [{"part": "reload", "live_rows": size, "turns": 9 if full else 3} for size in sizes]
-    return found + [{"part": "bounds", "access": one, "seed": 1, **(rows if full else small)} for one in ACCESS]
+    chosen: list[Point] = [{"part": "reload", "live_rows": size, "turns": 9 if full else 3} for size in sizes]
+    return chosen + [{"part": "bounds", "access": access, "seed": 1, **(rows if full else small)} for access in ACCESS]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -106,15 +106,15 @@ def _reload(point: Point, say: Say) -> list[Row]:
             taken["load"].append(time.perf_counter() - began)
             with file:
                 began = time.perf_counter()
-                found = file.load(str(turn).encode(), asked)
+                mapped = file.load(str(turn).encode(), asked)
                 taken["map"].append(time.perf_counter() - began)
-                assert found is not None
-                found.push(_drawn(chance, 100, position, live))
+                assert mapped is not None
+                mapped.push(_drawn(chance, 100, position, live))
                 position += 100
                 began = time.perf_counter()
-                file.save(found, str(turn + 1).encode())
+                file.save(mapped, str(turn + 1).encode())
                 taken["spill"].append(time.perf_counter() - began)
-    ms = {f"{name}_ms": 1000 * median(own) for name, own in taken.items()}
+    ms = {f"{name}_ms": 1000 * median(seconds) for name, seconds in taken.items()}
     ratio = (ms["map_ms"] + ms["spill_ms"]) / ms["load_ms"]
     name = "spill.vs_log" if live == HEADLINE else f"spill.vs_log.{live}"
     return [{"mb": nbytes / 1e6, **ms}, {"figure": name, "value": ratio}]
@@ -131,10 +131,10 @@ def _keys_of_groups(keys: int) -> list[npt.NDArray[np.int64]]:
     splitter = Splitter(make_job(query(), partitions=GROUPS), 0)
     numbers = pa.array(np.arange(keys))
     pieces = [*splitter.add(pa.record_batch([numbers] * len(SCHEMA), schema=SCHEMA)), *splitter.finish()]
-    found: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(GROUPS)]
+    by_group: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(GROUPS)]
     for piece in pieces:
-        found[piece.cell].append(piece.tuples.column("key").to_numpy())
-    return [np.concatenate(own) for own in found]
+        by_group[piece.cell].append(piece.tuples.column("key").to_numpy())
+    return [np.concatenate(parts) for parts in by_group]
 
 
 def _fed(folder: Path, point: Point) -> FileFeed:
@@ -146,8 +146,8 @@ def _fed(folder: Path, point: Point) -> FileFeed:
     for batch in range(FILL + point["warm"] + point["batches"]):
         n = live // FILL if batch < FILL else rows
         touched = order if batch < FILL else chance.choice(order, (point["touched"],), False, chances / chances.sum())
-        own, stream = np.concatenate([groups[group] for group in touched]), chance.integers(0, len(STREAMS), n)
-        key = chance.choice(own, n)
+        candidates, stream = np.concatenate([groups[group] for group in touched]), chance.integers(0, len(STREAMS), n)
+        key = chance.choice(candidates, n)
         columns = key, np.arange(position, position + n), key
         feed.write([[column[stream == i] for column in columns] for i in range(len(STREAMS))])
         position += n
@@ -158,21 +158,21 @@ def _bounds(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[R
     """Run the job twice without a bound, where the first run warms up, and once with each bound."""
     feed = _fed(folder, point)
     rows = point["live_rows"] + point["rows"] * (point["warm"] + point["batches"])
-    found: list[Row] = []
+    figures: list[Row] = []
     state, results = 0, dict[str, int]()
     rates: dict[str, float] = {}
     for name, part in (("warm", None), ("none", None), *((f"{part:g}", part) for part in PARTS)):
         say(f"{point['access']}: memory={name}")
         bound = None if part is None else int(state * part)
         batches, seconds, uss = _run(spark, feed, folder / f"checkpoint-{name}", rows, bound)
-        state = state or max(one["memory_bytes"] for one in batches)
-        results[name] = sum(one["results"] for one in batches)
+        state = state or max(batch["memory_bytes"] for batch in batches)
+        results[name] = sum(batch["results"] for batch in batches)
         if name == "warm":
             continue
-        own, used = batches[-point["batches"] :], seconds[-point["batches"] :]
-        joins = {source: sum(one[source] for one in own) for source in ("live", "mapped", "loaded")}
+        measured, used = batches[-point["batches"] :], seconds[-point["batches"] :]
+        joins = {source: sum(batch[source] for batch in measured) for source in ("live", "mapped", "loaded")}
         rates[name] = point["rows"] / median(used)
-        found.append(
+        figures.append(
             {
                 "bound": name,
                 "bound_mb": None if bound is None else bound / 1e6,
@@ -181,19 +181,19 @@ def _bounds(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[R
                 "rows_per_s": rates[name],
                 "vs_none": rates[name] / rates["none"],
                 "batch_ms": 1000 * median(used),
-                "memory_mb": max(one["memory_bytes"] for one in batches) / 1e6,
-                "peak_mb": max(one["memory_peak_bytes"] for one in own) / 1e6,
-                "spilled_mb": own[-1]["spilled_bytes"] / 1e6,
+                "memory_mb": max(batch["memory_bytes"] for batch in batches) / 1e6,
+                "peak_mb": max(batch["memory_peak_bytes"] for batch in measured) / 1e6,
+                "spilled_mb": measured[-1]["spilled_bytes"] / 1e6,
                 "python_mb": uss / 1e6,
             }
         )
         if bound is not None:
-            kept = max(one["memory_bytes"] for one in batches) / bound
-            found.append({"figure": f"spill.{point['access']}_used.{name}", "value": kept})
+            kept = max(batch["memory_bytes"] for batch in batches) / bound
+            figures.append({"figure": f"spill.{point['access']}_used.{name}", "value": kept})
     agree(f"{point['access']}: results", results)
     tenth = f"spill.{point['access']}_tenth_vs_none"
     return [
-        *found,
+        *figures,
         {"figure": tenth, "value": rates["0.1"] / rates["none"]},
         {"figure": f"spill.{point['access']}_results_compared", "value": results["none"]},
     ]
@@ -210,18 +210,18 @@ def _run(
     while running.isActive and sum(running.batches()["rows"].to_pylist()) < rows:
         running.processAllAvailable()
     uss = _unshared(workers(driver_jvm(spark)))
-    progress = [one for one in running.recentProgress if one["numInputRows"]]
+    progress = [report for report in running.recentProgress if report["numInputRows"]]
     batches = running.batches().to_pylist()
     running.stop()
-    return batches, [one["durationMs"]["triggerExecution"] / 1000 for one in progress], uss
+    return batches, [report["durationMs"]["triggerExecution"] / 1000 for report in progress], uss
 
 
 def _unshared(pids: Sequence[int]) -> float:
-    found = 0.0
+    total = 0.0
     for pid in pids:
         with suppress(psutil.Error):
-            found += psutil.Process(pid).memory_full_info().uss
-    return found
+            total += psutil.Process(pid).memory_full_info().uss
+    return total
 
 
 _USED = {

@@ -116,13 +116,13 @@ class WayProcess:
 
     def fill(self) -> Filled:
         """Fill the windows."""
-        found: Filled = self._ask("fill")
-        return found
+        filled: Filled = self._ask("fill")
+        return filled
 
     def push(self) -> tuple[float, object]:
         """Push the next rows; return the seconds, and the number of results and the sum of each column."""
-        found: tuple[float, object] = self._ask("push")
-        return found
+        pushed: tuple[float, object] = self._ask("push")
+        return pushed
 
     def join(self, group: Path) -> None:
         """Make the process a member of a group, named by its file of processes."""
@@ -152,7 +152,7 @@ def _measured(point: Point, ways: dict[str, WayProcess], say: Say) -> list[Row]:
         say(f"{name}: filling the windows, {way}")
         filled[way] = ways[way].fill()
     with memory_limit(filled[FILES].private + filled[FILES].files // CACHED) as group:
-        works = {way: one.push for way, one in ways.items() if way != LIMITED or group is not None}
+        works = {way: process.push for way, process in ways.items() if way != LIMITED or group is not None}
         if group is not None:
             say(f"{name}: filling the windows, {LIMITED}")
             ways[LIMITED].join(group)

@@ -49,11 +49,11 @@ def work_of(point: Point) -> StrategyWork:
     if point["workload"] == PERMUTED:
         turnover = permutations(11, 2_000, seed)
         pushes = turnover.cut(push).arrow
-        again = [one for _ in range(max(2, round(40 * part))) for one in pushes]
+        again = [piece for _ in range(max(2, round(40 * part))) for piece in pushes]
         return StrategyWork(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
     shape = SHAPES[WORKLOADS[point["workload"]]].scaled(part)
     drawn = shape.draw(seed).pushes(push)
-    warm, timed = [one for phase, one in drawn if not phase], [one for phase, one in drawn if phase]
+    warm, timed = [piece for phase, piece in drawn if not phase], [piece for phase, piece in drawn if phase]
     graph = shape.query.graph
     plans = (default_plan(graph).text(graph.names), left_deep(from_the_end(graph)).text(graph.names))
     return StrategyWork(shape.query, warm, timed, plans)
@@ -82,7 +82,7 @@ def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
     for rows, order in work.warm:
         runtime.push(rows, order)
     before = runtime.metrics()
-    found = WorkloadRun()
+    run = WorkloadRun()
     half = len(work.pushes) // 2
     with without_gc():
         for k, (rows, order) in enumerate(work.pushes):
@@ -90,15 +90,15 @@ def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
             if k == half and KINDS[strategy].changes and strategy not in ("eddy", "cacq"):
                 runtime.transition(work.plans[1])
             table = runtime.push(rows, order)
-            found.cpu.append(thread_time() - cpu)
-            found.wall.append(perf_counter() - wall)
-            found.results.append(table["count"][0].as_py())
-            found.nbytes = max(found.nbytes, runtime.nbytes)
+            run.cpu.append(thread_time() - cpu)
+            run.wall.append(perf_counter() - wall)
+            run.results.append(table["count"][0].as_py())
+            run.nbytes = max(run.nbytes, runtime.nbytes)
     history = runtime.history()
-    found.promoted = sum(history["promoted"].to_pylist())
-    found.changes = history.num_rows
-    found.matches = runtime.metrics()["matches"] - before["matches"]
-    return found
+    run.promoted = sum(history["promoted"].to_pylist())
+    run.changes = history.num_rows
+    run.matches = runtime.metrics()["matches"] - before["matches"]
+    return run
 
 
 def _measure(point: Point, say: Say) -> list[Row]:
@@ -110,9 +110,9 @@ def _measure(point: Point, say: Say) -> list[Row]:
             run = run_of(work, name)
             if turn:  # the first round compiles, and maps memory
                 runs[name].append(run)
-    agree(f"strategies, {point['workload']}", {name: own[0].results for name, own in runs.items()})
+    agree(f"strategies, {point['workload']}", {name: rounds[0].results for name, rounds in runs.items()})
     arrivals = sum(len(order) for _, order in work.pushes)
-    return [{"strategy": name, **_row(own, arrivals)} for name, own in runs.items()]
+    return [{"strategy": name, **_row(rounds, arrivals)} for name, rounds in runs.items()]
 
 
 def _row(runs: list[WorkloadRun], arrivals: int) -> Row:

@@ -45,17 +45,17 @@ def points(full: bool) -> list[Point]:
     throughput = [(50_000, 12, 3), (LARGE, 6, 3)] if full else [(2_000, 2, 1), (5_000, 2, 1)]
     scaling = [(LARGE, 6), (LARGEST, 3)] if full else [(5_000, 2), (10_000, 2)]
     small = (1_000_000, 4_000, 40) if full else (20_000, 1_000, 2)
-    found: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
+    chosen: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
     for rows, n, m in throughput:
-        found.append({"part": "throughput", "rows": rows, "batches": n, "spark_batches": m})
-    found.append({"part": "fixed cost", **dict(zip(("live_rows", "rows", "batches"), small, strict=True))})
+        chosen.append({"part": "throughput", "rows": rows, "batches": n, "spark_batches": m})
+    chosen.append({"part": "fixed cost", **dict(zip(("live_rows", "rows", "batches"), small, strict=True))})
     delays = (0, 2, 30) if full else (0,)
-    found += [
+    chosen += [
         {"part": "object store", **dict(zip(("live_rows", "rows", "batches"), small, strict=True)), "delay_ms": delay}
         | ({} if full else {"warm": 2})
         for delay in delays
     ]
-    return found + [{"part": "scaling", "rows": rows, "batches": n} for rows, n in scaling]
+    return chosen + [{"part": "scaling", "rows": rows, "batches": n} for rows, n in scaling]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -109,14 +109,14 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
         **{name: partial(_eddy, spark, feed, transport=name) for name in TRANSPORTS},
         **{name: partial(spark_triggers, spark, feed, settings=name) for name in (DEFAULT, BEST)},
     }
-    found = {}
+    sums = {}
     for name, way in ways.items():
         say(f"results of {name}")
         place = _place(folder)
         way(checkpoint=place / "checkpoint", out=place / "out")
-        found[name] = summed(spark.read.parquet(str(place / "out")))
-    agree("W1 streamed: (results, sums of the columns)", found)
-    return [{"figure": "streaming.results_compared", "value": found[DEFAULT][0]}]
+        sums[name] = summed(spark.read.parquet(str(place / "out")))
+    agree("W1 streamed: (results, sums of the columns)", sums)
+    return [{"figure": "streaming.results_compared", "value": sums[DEFAULT][0]}]
 
 
 def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
@@ -132,16 +132,16 @@ def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
         # The first micro-batch fills empty windows, which costs less.
         feed = _fed(folder, rows, 1 + theirs)
         taken[name] = spark_triggers(spark, feed, _place(folder) / "checkpoint", name)[1:]
-    rate = {way: spread([rows / one for one in own], "rows_per_s") for way, own in taken.items()}
+    rate = {way: spread([rows / seconds for seconds in times], "rows_per_s") for way, times in taken.items()}
     rows_of: list[Row] = [
         {
             "way": way,
-            **found,
+            **figures,
             "vs_default": median(taken[DEFAULT]) / median(taken[way]),
             "vs_best": median(taken[BEST]) / median(taken[way]),
             "measured": len(taken[way]),
         }
-        for way, found in rate.items()
+        for way, figures in rate.items()
     ]
     return rows_of + [
         {"figure": _ratio(name, figure, rows), "value": median(taken[way]) / median(taken[f"eddy, {name} transport"])}
@@ -210,8 +210,8 @@ def _small(
         """Return the times of all micro-batches when a number of rows was joined."""
         while running.isActive and sum(running.batches()["rows"].to_pylist()) < total:
             running.processAllAvailable()
-        found = [one for one in running.recentProgress if one["numInputRows"]]
-        return [one["durationMs"]["triggerExecution"] / 1000 for one in found]
+        reports = [report for report in running.recentProgress if report["numInputRows"]]
+        return [report["durationMs"]["triggerExecution"] / 1000 for report in reports]
 
     total = live_rows + (warm + repeats) * rows
     usual = triggers(total)
@@ -221,7 +221,7 @@ def _small(
     recovery = triggers(total + rows)[before:]
     after = running.batches().to_pylist()[before:]
     running.stop()
-    loaded = {"loaded": sum(one["loaded"] for one in after), "groups": joined.job.shares.partitions}
+    loaded = {"loaded": sum(batch["loaded"] for batch in after), "groups": joined.job.shares.partitions}
     agree("key groups loaded from the log", loaded)
     return usual[-repeats:], sum(recovery), killed, after[-1]
 

@@ -30,10 +30,10 @@ def points(full: bool) -> list[Point]:
     # With windows of 10⁶ there are four streams: with 21, each turnover would take minutes for each strategy.
     windows = [(21, 1_000, 8), (21, HEADLINE, 8), (21, 100_000, 1), (4, 1_000_000, 3)]
     rows = 10_000 if full else 2_000
-    found: list[Point] = [{"part": "normal", "window": rows, "rounds": 9 if full else 2}]
+    chosen: list[Point] = [{"part": "normal", "window": rows, "rounds": 9 if full else 2}]
     for streams, window, times in windows if full else [(21, 1_000, 2), (21, HEADLINE, 1)]:
-        found.append({"part": "pause", "window": window, "streams": streams, "transitions": times})
-    return [*found, {"part": "call", "window": rows, "calls": 40 if full else 10}]
+        chosen.append({"part": "pause", "window": window, "streams": streams, "transitions": times})
+    return [*chosen, {"part": "call", "window": rows, "calls": 40 if full else 10}]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -84,35 +84,39 @@ def _pause(point: Point, say: Say) -> list[Row]:
     turnover = permutations(point["streams"], window)
     # A turnover of `warm` takes several pushes, so a state is incomplete after the first one, and completion runs.
     pushes, warm = turnover.cut(PUSH).arrow, permutations(3, PUSH)
-    found: dict[str, list[Pause]] = {}
+    by_strategy: dict[str, list[Pause]] = {}
     counts: dict[str, list[int]] = {}
     for strategy in CHANGING:
         say(f"pause, windows of {window:,}: {strategy}")
         pauses(warm, warm.cut(PUSH).arrow, strategy, 2)  # compiles or loads the kernels that only a transition calls
-        found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
+        by_strategy[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
     agree(f"pause.{window}", counts)
     rows: list[Row] = []
     columns = {"latency_ms": "latency", "pause_ms": "longest", "steady_max_ms": "usual_most"}
-    for name, own in found.items():
-        taken = {column: [1e3 * float(getattr(one, part)[0]) for one in own] for column, part in columns.items()}
+    for name, measured in by_strategy.items():
+        taken = {
+            column: [1e3 * float(getattr(pause, part)[0]) for pause in measured] for column, part in columns.items()
+        }
         spreads = [spread(values, column) for column, values in taken.items()]
-        rows.append({"strategy": name, **{column: value for one in spreads for column, value in one.items()}})
+        rows.append({"strategy": name, **{column: value for figures in spreads for column, value in figures.items()}})
     by_name = {row["strategy"]: row for row in rows}
     for figure in ("pause", "latency"):
         jisc, moving = (number(by_name[name], f"{figure}_ms") for name in ("jisc", "moving-state"))
         rows.append({"figure": f"{figure}.moving_state_vs_jisc.{window}", "value": moving / jisc})
     if window != HEADLINE:
-        return rows + _against_usual(found["jisc"], {"longest_vs_median{}." + str(window): "longest"})
+        return rows + _against_usual(by_strategy["jisc"], {"longest_vs_median{}." + str(window): "longest"})
     parts = {"jisc": "longest", "jisc_latency": "latency", "steady_max": "usual_most"}
-    return rows + _against_usual(found["jisc"], {f"{name}_vs_steady_batch{{}}": part for name, part in parts.items()})
+    return rows + _against_usual(
+        by_strategy["jisc"], {f"{name}_vs_steady_batch{{}}": part for name, part in parts.items()}
+    )
 
 
-def _against_usual(found: list[Pause], parts: dict[str, str]) -> list[Row]:
+def _against_usual(measured: list[Pause], parts: dict[str, str]) -> list[Row]:
     """Return times over the median push before, by wall time and by CPU time; `parts` by figure, {} = the clock."""
     return [
         {
             "figure": f"pause.{figure.format(clock)}",
-            **spread([float(getattr(one, part)[k] / one.usual[k]) for one in found], "value"),
+            **spread([float(getattr(pause, part)[k] / pause.usual[k]) for pause in measured], "value"),
         }
         for k, clock in enumerate(("", "_cpu"))
         for figure, part in parts.items()

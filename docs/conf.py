@@ -48,24 +48,24 @@ def _as_rst(paragraph: list[str]) -> list[str]:
         return ["::", "", *("  " + line for line in paragraph)]
     if not any(_ENTRY.fullmatch(line) for line in paragraph if not line.startswith(" ")):
         return _with_literals(paragraph)
-    found: list[str] = []
+    lines: list[str] = []
     listed = False
     for line in paragraph:
         entry = None if line.startswith(" ") else _ENTRY.fullmatch(line)
         if entry:
-            found += ["", f"**{entry[1]}**", f"    {entry[2]}"]
+            lines += ["", f"**{entry[1]}**", f"    {entry[2]}"]
             listed = True
         elif listed:
-            found.append(f"    {line.strip()}")
+            lines.append(f"    {line.strip()}")
         else:
-            found.append(line)
-    return _with_literals(found)
+            lines.append(line)
+    return _with_literals(lines)
 
 
 def _with_literals(lines: list[str]) -> list[str]:
     """Return lines whose code, in single backticks as in Markdown, is in double backticks."""
     text = "\n".join(lines)
-    return _CODE.sub(lambda found: f"``{found[1]}``" + (f"\\ {found[2]}" if found[2] else ""), text).split("\n")
+    return _CODE.sub(lambda match: f"``{match[1]}``" + (f"\\ {match[2]}" if match[2] else ""), text).split("\n")
 
 
 def _docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

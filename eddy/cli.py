@@ -23,7 +23,7 @@ EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz", "run": "spark"}
 """The extra that has the dependencies of each command."""
 BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
 """The benchmarks, which are in the repository and not in the wheel."""
-OWN = (EntryPoint("replay", "eddy.replay.command:app", GROUP), EntryPoint("top", "eddy.show.top:app", GROUP))
+SHIPPED = (EntryPoint("replay", "eddy.replay.command:app", GROUP), EntryPoint("top", "eddy.show.top:app", GROUP))
 """The commands of this package that need only the dependencies of this package."""
 HOME = Path(__file__).resolve().parents[1]
 """The folder of this package: the repository in an editable installation, else site-packages."""
@@ -32,7 +32,7 @@ BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of ed
 
 def registered() -> dict[str, EntryPoint]:
     """Return the entry points of commands by name."""
-    return {entry.name: entry for entry in (BENCH, *OWN, *entry_points(group=GROUP))}
+    return {entry.name: entry for entry in (BENCH, *SHIPPED, *entry_points(group=GROUP))}
 
 
 class Commands(TyperGroup):
@@ -44,9 +44,9 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, loaded if it is registered; None for an unknown name."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in registered():
-            return found
+        known = super().get_command(ctx, cmd_name)
+        if known is not None or cmd_name not in registered():
+            return known
         entry = registered()[cmd_name]
         if entry == BENCH and (HOME / "bench" / "cli.py").is_file() and str(HOME) not in sys.path:
             sys.path.append(str(HOME))  # An editable installation exposes only the packages of the wheel.

@@ -53,9 +53,9 @@ def warmup() -> None:
     gate, clock = Gate(query), clock_of(query)
     assert clock is not None
     for start in (100, 20):
-        found = gate.admit({"R": batch.slice(start, 80), "S": batch.slice(start, 80)}, None, clock)
-        assert found.clock is not None
-        clock.state = found.clock
+        admitted = gate.admit({"R": batch.slice(start, 80), "S": batch.slice(start, 80)}, None, clock)
+        assert admitted.clock is not None
+        clock.state = admitted.clock
     Runtime.restore(runtime.snapshot(), query)
     key_hash(query, 0, "R", batch)
     failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=_FAILS)
@@ -168,15 +168,15 @@ def _warm_tops(schema: pa.Schema, batch: pa.RecordBatch) -> None:
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:
     """Compile or load the kernels of queries with branches."""
-    branches = [Branch([one], [f"R.k = {one.name}.k"], "left") for one in streams[1:]]
-    rows = {one.name: batch.slice(0, 80) for one in streams[:2]}
+    branches = [Branch([stream], [f"R.k = {stream.name}.k"], "left") for stream in streams[1:]]
+    rows = {stream.name: batch.slice(0, 80) for stream in streams[:2]}
     kinds: list[tuple[Literal["append", "changelog"], list[Branch], Predicate | None]] = [
         ("append", branches, None),
         ("changelog", branches, None),
         ("append", branches[:1], _FAILS),
     ]
-    for output, own, where in kinds:
-        query = Query(streams[:1], branches=own, where=where, watermark="fastest")
+    for output, query_branches, where in kinds:
+        query = Query(streams[:1], branches=query_branches, where=where, watermark="fastest")
         runtime = Runtime(query, output=output)
         with contextlib.suppress(InputError):
             runtime.push({name: rows[name] for name in query.graph.names if name in rows})

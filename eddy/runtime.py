@@ -48,10 +48,10 @@ def _directory(spill: str | PathLike[str] | SpillDirectory | None) -> SpillDirec
     """Return the directory for rows in files. Raises InputError for one that cannot be used."""
     if spill is None or isinstance(spill, SpillDirectory):
         return spill
-    found = SpillDirectory(spill)
-    if found.in_memory:
-        LOG.warning("spill=%r lies in memory (tmpfs): name a directory on a disk", found.path)
-    return found
+    directory = SpillDirectory(spill)
+    if directory.in_memory:
+        LOG.warning("spill=%r lies in memory (tmpfs): name a directory on a disk", directory.path)
+    return directory
 
 
 class Runtime(Uncopied):
@@ -193,11 +193,11 @@ class Runtime(Uncopied):
 
         They have plans, figures, late and failed rows of their own. Their rows come with the pushes of this runtime.
         """
-        found = {}
+        runtimes = {}
         for name, pipeline in self._pipeline.derived.items():
-            found[name] = one = Runtime._running(pipeline.query, pipeline)
-            one._around, one._turn = self, self._turn
-        return found
+            runtimes[name] = runtime = Runtime._running(pipeline.query, pipeline)
+            runtime._around, runtime._turn = self, self._turn
+        return runtimes
 
     def _check_outermost(self, call: str) -> None:
         if self._around is not None:
@@ -215,16 +215,16 @@ class Runtime(Uncopied):
         if self._pipeline.partners is None:
             return table_of(self._pipeline.join)
         tables = []
-        for one in self._joins:
-            table = table_of(one)
-            tables.append(table.add_column(0, "join", pa.array([one.title] * len(table), pa.string())))
+        for join in self._joins:
+            table = table_of(join)
+            tables.append(table.add_column(0, "join", pa.array([join.title] * len(table), pa.string())))
         return pa.concat_tables(tables, promote_options="permissive")
 
     @property
     @settled
     def plan(self) -> str:
         """The running plan, or the newest of several, as text; ";" separates the plans of several joins."""
-        return "; ".join(one.plan for one in self._joins)
+        return "; ".join(join.plan for join in self._joins)
 
     @property
     def strategy(self) -> str:
@@ -266,7 +266,7 @@ class Runtime(Uncopied):
     @settled
     def stairs(self) -> list[Stair]:
         """The stored states, for inspection and tests."""
-        return [stair for one in self._joins for stair in one.strategy.stairs]
+        return [stair for join in self._joins for stair in join.strategy.stairs]
 
     # Changing the plan
 
@@ -318,20 +318,20 @@ class Runtime(Uncopied):
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the scheduled transitions as (position, plan), in order."""
         names = self.query.graph.names
-        return [(one.at, one.tree.text(names)) for one in self._pipeline.join.schedule]
+        return [(planned.at, planned.tree.text(names)) for planned in self._pipeline.join.schedule]
 
     @property
     @settled
     def changes(self) -> int:
         """The number of changes of plan and of stored states; `history` has a row for each."""
-        return sum(one.strategy.history.count for one in self._joins)
+        return sum(join.strategy.history.count for join in self._joins)
 
     @property
     @settled
     def reason(self) -> str | None:
         """The reason of the newest change of each join, None without a change."""
-        newest = [one.strategy.history.newest for one in self._joins]
-        return "; ".join(one.reason for one in newest if one is not None) or None
+        newest = [join.strategy.history.newest for join in self._joins]
+        return "; ".join(change.reason for change in newest if change is not None) or None
 
     @in_turn
     def history(self) -> pa.Table:
@@ -642,7 +642,7 @@ class Runtime(Uncopied):
             title="Runtime",
             query=repr(self.query),
             joins=tuple(
-                described(pipeline, one, f"join of {one.title}" if several else "", predict) for one in self._joins
+                described(pipeline, join, f"join of {join.title}" if several else "", predict) for join in self._joins
             ),
             arrivals=pipeline.position,
             results=pipeline.n_results,
@@ -659,8 +659,8 @@ class Runtime(Uncopied):
     def _timelines(self) -> list[Timeline]:
         """Return the changes of each join. Call it in turn."""
         return [
-            Timeline(history_table(one.strategy.history.transitions).to_pylist(), one.position, one.plan)
-            for one in self._joins
+            Timeline(history_table(join.strategy.history.transitions).to_pylist(), join.position, join.plan)
+            for join in self._joins
         ]
 
     @in_turn

@@ -121,7 +121,7 @@ def main() -> None:
     database, report, views = Database(), Report(), list[Row]()
     runtime = Runtime(QUERY, output="changelog")
     first = database.first()
-    report.follow(runtime.push({name: [json.loads(one) for one in rows] for name, rows in first.items()}))
+    report.follow(runtime.push({name: [json.loads(line) for line in rows] for name, rows in first.items()}))
     print(f"{sum(map(len, first.values()))} changes of tables, report of {report.rows.total()} rows")
     for number in range(1, 61):
         seen = [{"product": database.random.randrange(40), "second": number} for _ in range(10)]

@@ -25,7 +25,7 @@ from eddy import Query, Rows, Runtime, Stream
 from eddy.routing.policies import Decision
 
 COLUMNS = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
-SCHEMAS = {name: pa.schema([(column, pa.int64()) for column in own]) for name, own in COLUMNS.items()}
+SCHEMAS = {name: pa.schema([(column, pa.int64()) for column in columns]) for name, columns in COLUMNS.items()}
 QUERY = Query(
     [Stream(name, schema, window=Rows(200)) for name, schema in SCHEMAS.items()],
     ["P.a = Q.a", "Q.b = M.b", "M.c = S.c", "S.d = T.d"],
@@ -43,8 +43,8 @@ def pushes() -> Iterator[tuple[dict[str, pa.RecordBatch], np.ndarray]]:
         many = "b" if push < PUSHES // 2 else "c"
         keys = dict.fromkeys("abcd", 200) | {many: 25}
         batches = {}
-        for name, own in COLUMNS.items():
-            values = {column: rng.integers(0, keys[column], ROWS[name]) for column in own}
+        for name, columns in COLUMNS.items():
+            values = {column: rng.integers(0, keys[column], ROWS[name]) for column in columns}
             batches[name] = pa.record_batch(values, schema=SCHEMAS[name])
         yield batches, rng.permutation(np.repeat(np.arange(5), list(ROWS.values())))
 

@@ -64,10 +64,10 @@ def main() -> None:
             name: pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=schemas[name])
             for name, rows in push.items()
         }
-        for found in runtime.push(batches).to_pylist():
+        for alarm in runtime.push(batches).to_pylist():
             print(
-                f"alarm: user {found['transfers.user']} moved {found['transfers.amount']} at {found['transfers.at']},"
-                f' password changed at {found["changes.at"]}, new device "{found["logins.device"]}"'
+                f"alarm: user {alarm['transfers.user']} moved {alarm['transfers.amount']} at {alarm['transfers.at']},"
+                f' password changed at {alarm["changes.at"]}, new device "{alarm["logins.device"]}"'
             )
     print("late rows:", ", ".join(f"{name} {count}" for name, count in runtime.late_counts.items()))
 

@@ -85,9 +85,11 @@ def main() -> None:
     speeds = engine.start("speed", average(5))
     engine.start("volume", cars())
     schemas = {"speed": SPEED, "volume": COUNT, "entry": ENTRY}
-    tolls = Runtime(sql(TOLLS, [Stream(name, own, window=Range(1), time="minute") for name, own in schemas.items()]))
+    tolls = Runtime(
+        sql(TOLLS, [Stream(name, schema, window=Range(1), time="minute") for name, schema in schemas.items()])
+    )
     before = np.full(CARS, -1)
-    charged, found, entries = [], [], 0
+    charged, averages, entries = [], [], 0
     for number, batch in enumerate(reports()):
         if number == 40:
             speeds.change(average(2), how="graceful")  # no minute has two averages
@@ -98,10 +100,10 @@ def main() -> None:
         minute = np.full(len(entered), number // 2)
         entry = pa.record_batch([entered, segments[entered], minute], schema=ENTRY)
         entries += len(entry)
-        found.append(known["speed"])
-        statistics = {name: own.cast(schemas[name]) for name, own in known.items()}
+        averages.append(known["speed"])
+        statistics = {name: table.cast(schemas[name]) for name, table in known.items()}
         charged.append(tolls.push({**statistics, "entry": entry}))
-    known, paid = pa.concat_tables(found), pa.concat_tables(charged)
+    known, paid = pa.concat_tables(averages), pa.concat_tables(charged)
     slow = int((known["mph"].to_numpy() < 40).sum())
     print(f"reports {engine.position:,}, averages {known.num_rows:,}, slower than 40 mph {slow}")
     total = int(paid["toll"].to_numpy().sum())
@@ -112,8 +114,8 @@ def main() -> None:
         f"highest: {row['toll']:,} in segment {row['segment']}, minute {row['minute']}, {row['cars']} cars at"
         f" {row['mph']:.0f} mph"
     )
-    for one in speeds.versions:
-        print(f"version {one.number}: from {one.start}, ended {one.ended}")
+    for version in speeds.versions:
+        print(f"version {version.number}: from {version.start}, ended {version.ended}")
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ def check_installed(wheel: Path) -> float:
             return done.stdout, time.perf_counter() - begun
 
         code = "import time; t = time.perf_counter(); import eddy; print(time.perf_counter() - t, eddy.__file__)"
-        found = [run(sys.executable, "-c", code)[0].split() for _ in range(5)]
-        if any(not Path(path).is_relative_to(site) for _, path in found):
-            sys.exit(f"{found[0][1]} was imported, and not the wheel")
+        imports = [run(sys.executable, "-c", code)[0].split() for _ in range(5)]
+        if any(not Path(path).is_relative_to(site) for _, path in imports):
+            sys.exit(f"{imports[0][1]} was imported, and not the wheel")
         run(sys.executable, "-c", "import eddy, stairs, jisc; from eddy import Engine, Query, Runtime, serve, sql")
         run(sys.executable, str(site / "bin" / "eddy"), "--help")
-        return min(float(seconds) for seconds, _ in found)
+        return min(float(seconds) for seconds, _ in imports)
 
 
 if __name__ == "__main__":

@@ -163,6 +163,6 @@ class Bands:
         """Follow an undo, which has restored the descriptors of streams."""
         if not self._memory:
             return
-        own = streams[self.streams]
-        wrong = (self.table[:, B_UPTO] > own[:, S_NEXT]) | (self.table[:, B_LOW] > own[:, S_LO])
+        descriptors = streams[self.streams]
+        wrong = (self.table[:, B_UPTO] > descriptors[:, S_NEXT]) | (self.table[:, B_LOW] > descriptors[:, S_LO])
         self.table[np.ix_(wrong, EMPTIED)] = 0

@@ -30,8 +30,8 @@ class VersionMove(NamedTuple):
         """Return the new numbers of versions; -1 for dead ones and those below the low mark."""
         if not len(self.to):
             return np.full(numbers.shape, -1, np.int64)
-        found = self.to[np.clip(numbers - self.low, 0, len(self.to) - 1)]
-        return np.where(numbers >= self.low, found, -1)
+        renumbered = self.to[np.clip(numbers - self.low, 0, len(self.to) - 1)]
+        return np.where(numbers >= self.low, renumbered, -1)
 
     def mark(self, mark: int) -> int:
         """Return the number from which on the versions lie that had the number `mark` or a later one."""
@@ -83,11 +83,11 @@ class Caches:
 
     def add(self, cache: Cache) -> None:
         """Register a cache, and drop the entries of caches that no longer exist."""
-        self._refs = [ref(own) for own in self] + [ref(cache)]
+        self._refs = [ref(other) for other in self] + [ref(cache)]
 
     def remove(self, cache: Cache) -> None:
         """Remove a cache: the modules no longer call it. Does nothing if the cache is not registered."""
-        self._refs = [ref(own) for own in self if own is not cache]
+        self._refs = [ref(other) for other in self if other is not cache]
 
     def clear(self) -> None:
         """Remove all caches."""

@@ -117,14 +117,14 @@ class ChunkLog:
 
     def _parts(self, arrivals: npt.NDArray[np.int64]) -> list[pa.Array]:
         try:
-            return [self._one(arrivals)]
+            return [self._part(arrivals)]
         except TOO_LONG:
             if len(arrivals) < 2:
                 raise
         half = len(arrivals) // 2
         return self._parts(arrivals[:half]) + self._parts(arrivals[half:])
 
-    def _one(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
+    def _part(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
         if not len(arrivals):
             return pa.nulls(0, self.kind)
         if len(self.chunks) == 1:

@@ -124,8 +124,8 @@ class EntryRing:
     def entry(self, e: int) -> Int32s:
         """Return entry number e, a view: int32[1 + streams of the set], its link and its components."""
         slots = self._rings()[-1 if e < self.state[E_SPLIT] else 0]
-        own: Int32s = slots[e & (len(slots) - 1)]
-        return own
+        entry: Int32s = slots[e & (len(slots) - 1)]
+        return entry
 
     # Room
 

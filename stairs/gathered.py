@@ -41,7 +41,12 @@ class Gathered(NamedTuple):
     def part(self, streams: Sequence[int], columns: frozenset[ColumnId]) -> Gathered:
         """Return some columns of this, of results whose components are tuples of these streams."""
         places = {i: place for place, i in enumerate(streams)}
-        described = self.described[[row for row, one in enumerate([*self.rings, *self.nulls]) if one in columns]]
+        described = self.described[
+            [row for row, column_id in enumerate([*self.rings, *self.nulls]) if column_id in columns]
+        ]
         described[:, P_STREAM] = [places[i] for i in described[:, P_STREAM].tolist()]
-        rings, nulls, logs = ([one for one in own if one in columns] for own in (self.rings, self.nulls, self.logs))
+        rings, nulls, logs = (
+            [column_id for column_id in column_ids if column_id in columns]
+            for column_ids in (self.rings, self.nulls, self.logs)
+        )
         return Gathered(described, laid_out(described), rings, nulls, logs, places)

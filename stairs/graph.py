@@ -113,16 +113,21 @@ class JoinGraph:
         if not 1 <= count <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
         primary = self.primary or (None,) * count
-        indexed = tuple(own if key is None else (*own, key) for own, key in zip(self.attributes, primary, strict=True))
+        indexed = tuple(
+            classes if key is None else (*classes, key) for classes, key in zip(self.attributes, primary, strict=True)
+        )
         object.__setattr__(self, "indexed", indexed)
         members = tuple(
-            tuple(i for i, own in enumerate(indexed) for one in own if one == c) for c in range(len(self.widths))
+            tuple(i for i, classes in enumerate(indexed) for other in classes if other == c)
+            for c in range(len(self.widths))
         )
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
         object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))
-        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in indexed))
-        ends = [(end, one.floats) for one in self.comparisons for end in (one.left, one.right)]
+        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(classes)} for classes in indexed))
+        ends = [
+            (end, comparison.floats) for comparison in self.comparisons for end in (comparison.left, comparison.right)
+        ]
         floats = dict(ends)
         counts = [max([int(self.timed), *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
         # The last ring of a table has the arrival numbers of its versions.
@@ -158,14 +163,14 @@ class JoinGraph:
 
     def compared_with(self, stream: int, others: int) -> list[tuple[Comparison, int]]:
         """Return the comparisons of a stream with streams among `others` (bits), each with its other stream."""
-        found = []
-        for one in self.comparisons:
-            ends = one.left.stream, one.right.stream
+        comparisons = []
+        for comparison in self.comparisons:
+            ends = comparison.left.stream, comparison.right.stream
             if stream in ends:
                 other = ends[0] if stream == ends[1] else ends[1]
                 if others >> other & 1:
-                    found.append((one, other))
-        return found
+                    comparisons.append((comparison, other))
+        return comparisons
 
     def forest(self) -> frozenset[tuple[int, int]]:
         """Return attributes, as (stream, class), that form a spanning forest of streams and classes.
@@ -180,14 +185,14 @@ class JoinGraph:
                 node = part[node]
             return node
 
-        found = set()
+        attributes = set()
         for c, streams in enumerate(self.members):
             for i in streams if c not in self.scans else ():
-                one, other = root(i), root(self.n_streams + c)
-                if one != other:
-                    part[one] = other
-                    found.add((i, c))
-        return frozenset(found)
+                stream_root, other = root(i), root(self.n_streams + c)
+                if stream_root != other:
+                    part[stream_root] = other
+                    attributes.add((i, c))
+        return frozenset(attributes)
 
     def shared(self, left: frozenset[int], right: frozenset[int]) -> tuple[int, ...]:
         """Return the classes by which a tuple over `left` can probe one over `right`, ascending. O(classes)."""

@@ -199,8 +199,8 @@ class Modules(Stems):
     @property
     def following(self) -> list[int]:
         """The sequence number of the next arrival of each stream when the open push began."""
-        found: list[int] = self.opening.rows[J_FIRST].tolist()
-        return found
+        numbers: list[int] = self.opening.rows[J_FIRST].tolist()
+        return numbers
 
     def read_clock(self, reading: ClockReading) -> None:
         """Give the open push its time; of a timed query."""
@@ -375,9 +375,9 @@ class Modules(Stems):
 
         int64[changes]; a push is open, or has just been closed. O(changes).
         """
-        base, following, life = self.streams[i, [S_BASE, S_NEXT, S_LIFE]].tolist()
+        base, following, at = self.streams[i, [S_BASE, S_NEXT, S_LIFE]].tolist()
         records = self.recs.view(i).reshape(self.capacity[i], -1)
-        ended = records[np.arange(first - base, following) & (self.capacity[i] - 1), life + 1].astype(np.int64)
+        ended = records[np.arange(first - base, following) & (self.capacity[i] - 1), at + 1].astype(np.int64)
         return np.where(ended < 0, -1, self._numbers_of(i, ended))
 
     def _numbers_of(self, i: int, versions: Int64s) -> Int64s:

@@ -119,15 +119,15 @@ class Payload:
         self._cold = 0
         """The number of gathers to come that ask for rows in files ahead: many were not in memory."""
         self.laid_out = 0
-        rings = [make_rings(own, [], slots, None, spill) for own, slots in zip(self._widths, room, strict=True)]
+        rings = [make_rings(widths, [], slots, None, spill) for widths, slots in zip(self._widths, room, strict=True)]
         vars(self).update(self._laid(rings))
 
     # Memory
 
     def _laid(self, rings: list[ColumnRings]) -> dict[str, Any]:
         """Return the attributes for new rings: all changes take effect in one statement."""
-        places = [(i, k) for i, one in enumerate(rings) for k in one.values]
-        nulls = [(i, k) for i, one in enumerate(rings) for k in one.valid]
+        places = [(i, k) for i, stream_rings in enumerate(rings) for k in stream_rings.values]
+        nulls = [(i, k) for i, stream_rings in enumerate(rings) for k in stream_rings.valid]
         array = np.zeros((len(places) + len(nulls), P_FIELDS), np.int64)
         views = [*(rings[i].values[k] for i, k in places), *(rings[i].valid[k] for i, k in nulls)]
         for row, (i, _), ring in zip(array, [*places, *nulls], views, strict=True):
@@ -137,9 +137,9 @@ class Payload:
         plain = {(i, k) for i, k in places if not (k in rings[i].nulls or (i, k) in self._bools or rings[i].file_bytes)}
         streams = {i: i for i in range(len(self.kinds))}
         return {
-            "room": [one.room for one in rings],
+            "room": [stream_rings.room for stream_rings in rings],
             "_rings": rings,
-            "_in_files": any(one.file_bytes for one in rings),
+            "_in_files": any(stream_rings.file_bytes for stream_rings in rings),
             "_parts": {},
             "_whole": Gathered(array, laid_out(array), places, nulls, list(self._logs), streams),
             "addresses": {column: address for column, address in addresses if column in plain},
@@ -161,8 +161,8 @@ class Payload:
             "rings": [rings.in_memory().block for rings in self._rings],
             "logs": [
                 [
-                    {"first": one.first, "values": merged([one.values]) if one.filed else one.values}
-                    for one in log.chunks
+                    {"first": chunk.first, "values": merged([chunk.values]) if chunk.filed else chunk.values}
+                    for chunk in log.chunks
                 ]
                 for log in self._logs.values()
             ],
@@ -174,7 +174,7 @@ class Payload:
         known = {(i, k) for i, widths in enumerate(self._widths) for k in widths}
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= known, f"nulls of columns {nulls}")
         by_stream = [[k for j, k in nulls if j == i] for i in range(len(room))]
-        sizes = [(ring_bytes(*one),) for one in zip(self._widths, by_stream, room, strict=True)]
+        sizes = [(ring_bytes(*shape),) for shape in zip(self._widths, by_stream, room, strict=True)]
         blocks = parts.arrays("rings", np.uint8, sizes)
         chunks = []
         for log, saved in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
@@ -182,8 +182,8 @@ class Payload:
         for log, loaded in zip(self._logs.values(), chunks, strict=True):
             log.chunks = loaded
         rings: list[ColumnRings] = [
-            MemoryRings(widths, own, slots, slots, block)
-            for widths, own, slots, block in zip(self._widths, by_stream, room, blocks, strict=True)
+            MemoryRings(widths, null_columns, slots, slots, block)
+            for widths, null_columns, slots, block in zip(self._widths, by_stream, room, blocks, strict=True)
         ]
         vars(self).update(self._laid(rings))
 
@@ -237,12 +237,12 @@ class Payload:
     @property
     def nbytes(self) -> int:
         """Bytes of all rings and arrays kept in memory."""
-        return sum(one.nbytes for one in self._rings) + sum(log.nbytes for log in self._logs.values())
+        return sum(rings.nbytes for rings in self._rings) + sum(log.nbytes for log in self._logs.values())
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all rings and arrays kept in files."""
-        return sum(one.file_bytes for one in self._rings) + sum(log.file_bytes for log in self._logs.values())
+        return sum(rings.file_bytes for rings in self._rings) + sum(log.file_bytes for log in self._logs.values())
 
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the columns of stream i in memory, without the padding of the rings."""
@@ -257,9 +257,9 @@ class Payload:
     def growth(self, rooms: Sequence[int]) -> int:
         """Return the bytes by which memory grows when the rings of each stream i get rooms[i] slots."""
         return sum(
-            (0 if one.in_file(room, self.spill) else ring_bytes(one.widths, one.nulls, room)) - one.nbytes
-            for one, room in zip(self._rings, rooms, strict=True)
-            if room != one.room
+            (0 if rings.in_file(room, self.spill) else ring_bytes(rings.widths, rings.nulls, room)) - rings.nbytes
+            for rings, room in zip(self._rings, rooms, strict=True)
+            if room != rings.room
         )
 
     @property
@@ -349,14 +349,14 @@ class Payload:
         slots    per stream, the slot of its tuple 0; None = 0
         """
         filled: list[ColumnRings] = []
-        for i, own in enumerate(columns):
-            nulls = [k for k in self._widths[i] if own and own[k].null_count]
+        for i, kept in enumerate(columns):
+            nulls = [k for k in self._widths[i] if kept and kept[k].null_count]
             rings = make_rings(self._widths[i], nulls, room[i], None, self.spill)
             slot, first = 0 if slots is None else slots[i], firsts[i]
             # Columns may come in pieces of different lengths.
-            for batch in pa.Table.from_arrays(own, names=list(map(str, range(len(own))))).to_batches():
+            for batch in pa.Table.from_arrays(kept, names=list(map(str, range(len(kept))))).to_batches():
                 rings.put(slot, {k: _written(batch.column(k), width) for k, width in self._widths[i].items()})
-                for k in range(len(own)):
+                for k in range(len(kept)):
                     if (i, k) in self._logs:
                         self._logs[i, k].append(first, merged([batch.column(k)]))
                 slot, first = (slot + len(batch)) & (room[i] - 1), first + len(batch)
@@ -416,7 +416,7 @@ class Payload:
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
         self._gather(whole, ids, n, memory.address, room)
-        found: dict[ColumnId, Column] = {}
+        gathered: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
         for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):
             bits[column_id] = _packed(memory, start, n)
@@ -433,16 +433,16 @@ class Payload:
                 values = _packed(memory, start, n)
             else:
                 values = memory.slice(start, n * self._widths[column_id[0]][column_id[1]])
-            found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
+            gathered[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for i, k in whole.logs:
             log, place = self._logs[i, k], whole.places[i]
             seqs = ids[: n * len(whole.places)].reshape(n, len(whole.places))[:, place]
             if i in lacking:
                 assert absent is not None
-                found[i, k] = declared(_spread(log, seqs + bases[place], ~absent[:, i]), self.kinds[i][k])
+                gathered[i, k] = declared(_spread(log, seqs + bases[place], ~absent[:, i]), self.kinds[i][k])
             else:
-                found[i, k] = declared(log.take(seqs + bases[place]), self.kinds[i][k])
-        return found
+                gathered[i, k] = declared(log.take(seqs + bases[place]), self.kinds[i][k])
+        return gathered
 
     def _gather(self, whole: Gathered, ids: npt.NDArray[np.int32], n: int, out: int, room: int) -> None:
         """Call the kernel, and ask for rows in files ahead if many rows of the last gathers came from the disk.
@@ -462,10 +462,10 @@ class Payload:
                 self._cold = COLD
             return
         self._cold -= 1
-        files = {place: one for i, place in whole.places.items() if isinstance(one := self._rings[i], FileRings)}
+        files = {place: rings for i, place in whole.places.items() if isinstance(rings := self._rings[i], FileRings)}
         for first in range(-AHEAD, n, AHEAD):
             following = ids[(first + AHEAD) * width : min(first + 2 * AHEAD, n) * width].reshape(-1, width)
-            for place, one in files.items():
-                one.fetch(following[:, place])
+            for place, rings in files.items():
+                rings.fetch(following[:, place])
             if first >= 0:
                 gather(whole.described, ids[first * width :], width, min(AHEAD, n - first), out, room, first)

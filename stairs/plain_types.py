@@ -269,7 +269,7 @@ def _longest(column: pa.Array, starts: Rows, ends: Rows) -> int:
     if pt.is_struct(kind):
         return max((_longest(column.field(i), starts, ends) for i in range(kind.num_fields)), default=0)
     if pt.is_fixed_size_list(kind):
-        starts, ends = ((one + column.offset) * kind.list_size for one in (starts, ends))
+        starts, ends = ((bounds + column.offset) * kind.list_size for bounds in (starts, ends))
         return _longest(column.values, starts, ends)
     if pt.is_list(kind) or pt.is_map(kind):
         offsets = np.asarray(column.offsets).astype(np.int64, copy=False)
@@ -318,11 +318,11 @@ def merged(parts: Sequence[pa.Array]) -> pa.Array:
 
 def packed(parts: Sequence[pa.Array]) -> Column:
     """Return a copy of arrays of one type as one array, or as several if they do not fit in one."""
-    found = [merged(parts[:1])]
+    pieces = [merged(parts[:1])]
     for part in parts[1:]:
         try:
-            require_room(found[-1].nbytes + part.nbytes)
-            found[-1] = merged([found[-1], part])
+            require_room(pieces[-1].nbytes + part.nbytes)
+            pieces[-1] = merged([pieces[-1], part])
         except TOO_LONG:
-            found.append(merged([part]))
-    return found[0] if len(found) == 1 else pa.chunked_array(found)
+            pieces.append(merged([part]))
+    return pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)

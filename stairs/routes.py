@@ -67,15 +67,15 @@ class CompareRow(NamedTuple):
     remaining: int
 
 
-def add_compares(compares: list[CompareRow], found: Sequence[tuple[Comparison, int, int]]) -> int:
+def add_compares(compares: list[CompareRow], comparisons: Sequence[tuple[Comparison, int, int]]) -> int:
     """Append the rows of the comparisons of a hop. Return the number of the first row, or -1 for no comparisons.
 
-    found   comparison, the stream whose component the hop finds, level as X_LEVEL
+    comparisons  comparison, the stream whose component the hop finds, level as X_LEVEL
     """
     first = len(compares)
-    for k, (comparison, stream, level) in enumerate(found):
-        compares.append(_compare_row(comparison, stream, level, len(found) - k))
-    return first if found else -1
+    for k, (comparison, stream, level) in enumerate(comparisons):
+        compares.append(_compare_row(comparison, stream, level, len(comparisons) - k))
+    return first if comparisons else -1
 
 
 def _compare_row(comparison: Comparison, stream: int, level: int, remaining: int) -> CompareRow:

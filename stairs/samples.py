@@ -112,8 +112,8 @@ class Samples(Cache):
     def keys(self) -> Floats:
         """Return the number of keys that each class has, those to be recycled not counted: float64[classes]."""
         classes = self.modules.arena.classes
-        found: Floats = (classes[:, C_NEXT] - classes[:, C_FREE]).astype(np.float64)
-        return found
+        counts: Floats = (classes[:, C_NEXT] - classes[:, C_FREE]).astype(np.float64)
+        return counts
 
     def newest(self, shares: Floats, most: int = PICKS) -> Int64s:
         """Return about `most` new picks among the newest live tuples: int64[n, 2], stream and sequence number.
@@ -130,8 +130,8 @@ class Samples(Cache):
                 drawn = rng.integers(max(low, following - NEWEST), following, n)
                 drawn = drawn[self._lives(np.full(n, i), drawn)]
                 parts.append(np.column_stack([np.full(len(drawn), i), drawn]))
-        found: Int64s = rng.permutation(np.concatenate(parts))
-        return found
+        picks: Int64s = rng.permutation(np.concatenate(parts))
+        return picks
 
     def picks(self, most: int = PICKS) -> Int64s:
         """Return the last picks that are still live: int64[n, 2], stream and sequence number, in random order."""

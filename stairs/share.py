@@ -94,15 +94,15 @@ class Share(Modules):
         self, shared: Modules, columns: Sequence[int], scratch: Scratch, graph: JoinGraph, place: SharedPlace
     ) -> None:
         self.shared, self.place = shared, place
-        self._own = list(place.streams)
-        firsts = [int(row) for row in shared.streams[self._own, S_ATTR0]]
-        rows = [[first + k for k in own] for first, own in zip(firsts, place.attributes, strict=True)]
-        starts = [min(shared.attrs[own, A_OFFSET].tolist()) for own in rows]
+        self._streams = list(place.streams)
+        firsts = [int(row) for row in shared.streams[self._streams, S_ATTR0]]
+        rows = [[first + k for k in attributes] for first, attributes in zip(firsts, place.attributes, strict=True)]
+        starts = [min(shared.attrs[attributes, A_OFFSET].tolist()) for attributes in rows]
         self._start: Int64s = np.array(starts, np.int64)
         """Per stream where its first own attribute lies in a record: it tells whether a tuple can join."""
         places = tuple(
-            tuple((columns[x], int(shared.attrs[x, A_OFFSET]) - start) for x in own)
-            for own, start in zip(rows, starts, strict=True)
+            tuple((columns[x], int(shared.attrs[x, A_OFFSET]) - start) for x in attributes)
+            for attributes, start in zip(rows, starts, strict=True)
         )
         fields = ("names", "windows", "attributes", "widths", "timed")
         super().__init__(SharedGraph(**{name: getattr(graph, name) for name in fields}, places=places))
@@ -115,8 +115,8 @@ class Share(Modules):
         self._seen: Arena | None = None
         self.follower = _Follower(self)
         shared.caches.add(self.follower)
-        self.streams[:, S_LO] = shared.streams[self._own, S_LO]
-        self.streams[:, S_BASE] = shared.streams[self._own, S_BASE]
+        self.streams[:, S_LO] = shared.streams[self._streams, S_LO]
+        self.streams[:, S_BASE] = shared.streams[self._streams, S_BASE]
         self.follow()
 
     def see(self, watermark: int, *, earlier: bool) -> None:
@@ -135,7 +135,7 @@ class Share(Modules):
 
     def follow(self) -> None:
         """Take over where the shared arrays are, and what has arrived."""
-        shared, streams = self.shared, self._own
+        shared, streams = self.shared, self._streams
         self.streams[:, S_NEXT] = shared.streams[streams, S_NEXT]
         if shared.arena is self._seen:
             return
@@ -195,7 +195,7 @@ class Share(Modules):
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow a renumbering of the shared streams."""
-        moved = np.array(shifts, np.int64)[self._own]
+        moved = np.array(shifts, np.int64)[self._streams]
         self.streams[:, [S_NEXT, S_LO]] -= moved[:, None]
         self.streams[:, S_BASE] += moved
         for cache in self.caches:
@@ -223,13 +223,13 @@ class Share(Modules):
     @property
     def nbytes(self) -> int:
         """Bytes of the descriptors."""
-        return sum(one.nbytes for one in (self.streams, self.classes, self.attrs, self.meta, self.bands.table))
+        return sum(array.nbytes for array in (self.streams, self.classes, self.attrs, self.meta, self.bands.table))
 
     def check(self) -> None:
         """Raise StateError unless this share sees only what its SteMs have."""
         require(not self.pushing, "a push is neither committed nor undone")
         self.follow()
-        for k, i in enumerate(self._own):
+        for k, i in enumerate(self._streams):
             (low, following), theirs = self.streams[k, [S_LO, S_NEXT]].tolist(), self.shared.streams[i]
             what = f"SteM {self.graph.names[k]}, window of a share"
             right = int(theirs[S_LO]) <= low <= following == theirs[S_NEXT]

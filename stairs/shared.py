@@ -137,7 +137,7 @@ class SharedStems(Modules):
                     int(np.flatnonzero(order[first:end] == i)[rows[i]]) for i in np.flatnonzero(counts > rows).tolist()
                 )
                 counts = np.bincount(order[first:end], minlength=m)
-            rows = [own + int(more) for own, more in zip(rows, counts, strict=True)]
+            rows = [before + int(more) for before, more in zip(rows, counts, strict=True)]
             ends.append(end)
             first = end
         return ends
@@ -156,8 +156,8 @@ class SharedStems(Modules):
         """Return the number of the oldest tuple of each stream that a share sees: int64[streams]."""
         low: Int64s = self.streams[:, S_NEXT].copy()
         for share in self.shares:
-            own = list(share.place.streams)
-            low[own] = np.minimum(low[own], share.streams[:, S_LO])
+            streams = list(share.place.streams)
+            low[streams] = np.minimum(low[streams], share.streams[:, S_LO])
         return np.maximum(low, self.streams[:, S_LO])
 
     # All state

@@ -58,7 +58,7 @@ class StairStore(StairTables, Cache):
         self._free = list(range(FIRST_STATES))[::-1]
         graph = modules.graph
         self._columns: Int64s = np.array(
-            [[own.get(j, -1) for j in range(graph.n_streams)] for own in graph.columns], np.int64
+            [[columns.get(j, -1) for j in range(graph.n_streams)] for columns in graph.columns], np.int64
         )
         """Per class, the column of each stream in its head rows, -1 = the stream has no attribute in the class."""
         modules.caches.add(self)
@@ -156,18 +156,18 @@ class StairStore(StairTables, Cache):
         self.stairs = {}
         self.clear(rows)
         self.set_marks(np.array(marks, np.int64))
-        for own in parts.items("stairs"):
-            row, by = own.integer("row", high=rows - 1), own.integer("by", high=graph.n_classes - 1)
-            streams = own.integers("streams", high=m - 1)
+        for saved in parts.items("stairs"):
+            row, by = saved.integer("row", high=rows - 1), saved.integer("by", high=graph.n_classes - 1)
+            streams = saved.integers("streams", high=m - 1)
             fits = row not in self.stairs and streams == sorted(set(streams)) and len(streams) > 1
-            own.require(fits, f"row {row}, streams {streams}")
-            heads, ring = own.array("heads", np.int32, (-1,)), own.array("ring", np.int32, (-1,))
-            own.require(0 < len(heads) <= classes[by, C_CAPACITY], f"{len(heads)} heads")
-            own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
+            saved.require(fits, f"row {row}, streams {streams}")
+            heads, ring = saved.array("heads", np.int32, (-1,)), saved.array("ring", np.int32, (-1,))
+            saved.require(0 < len(heads) <= classes[by, C_CAPACITY], f"{len(heads)} heads")
+            saved.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
             self._spare[by] = [Spare(heads, heads, ring, 0, heads.ctypes.data, ring.ctypes.data)]
-            stair = Stair(self, row, NewState(tuple(streams), by, track=own.integer("track", high=n_tracks - 1)))
+            stair = Stair(self, row, NewState(tuple(streams), by, track=saved.integer("track", high=n_tracks - 1)))
             self._describe([stair], [False])
-            stair.load_parts(own)
+            stair.load_parts(saved)
             self.stairs[row] = stair
         self._free = [row for row in range(rows) if row not in self.stairs][::-1]
         return list(self.stairs.values())

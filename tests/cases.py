@@ -246,16 +246,16 @@ def changes(
     for outcome in outcomes:
         groups += [("-D", outcome.expired), ("-D", outcome.displaced), ("+I", outcome.results)]
     if ordered:
-        groups = [(op, (result,)) for op, found in groups for result in found]
+        groups = [(op, (result,)) for op, tuples in groups for result in tuples]
     log = output == "changelog"
     if form == "count":
-        counts = {op: sum(len(found) for own, found in groups if own == op) for op in ("+I", "-D")}
+        counts = {op: sum(len(tuples) for group_op, tuples in groups if group_op == op) for op in ("+I", "-D")}
         return [[(op, n)] for op, n in counts.items()] if log else [[(counts["+I"],)]]
     project = case.project if form == "rows" else (lambda _, result: result)
     return [
-        [((op,) if log else ()) + project(oracle, result) for result in found]
-        for op, found in groups
-        if found and (log or op == "+I")
+        [((op,) if log else ()) + project(oracle, result) for result in tuples]
+        for op, tuples in groups
+        if tuples and (log or op == "+I")
     ]
 
 

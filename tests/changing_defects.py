@@ -7,22 +7,22 @@ from tests.defects import Defect, Edit
 CHANGING_DEFECTS = (
     Defect(
         "a fresh start takes results with a component before it",
-        (Edit("eddy/queries/owner.py", "version.start, GREATEST))", "version.start - 1, GREATEST))"),),
+        (Edit("eddy/queries/reader.py", "version.start, GREATEST))", "version.start - 1, GREATEST))"),),
         queries="changing",
     ),
     Defect(
         "a warm start is a fresh one",
-        (Edit("eddy/queries/owner.py", "LAST if version.warm else FIRST", "FIRST"),),
+        (Edit("eddy/queries/reader.py", "LAST if version.warm else FIRST", "FIRST"),),
         queries="changing",
     ),
     Defect(
         "an immediate stop lets one arrival through",
-        (Edit("eddy/queries/owner.py", "LEAST, version.stop - 1)", "LEAST, version.stop)"),),
+        (Edit("eddy/queries/reader.py", "LEAST, version.stop - 1)", "LEAST, version.stop)"),),
         queries="changing",
     ),
     Defect(
         "a drain lets results through whose first component arrives at its position",
-        (Edit("eddy/queries/owner.py", "LEAST, version.drain.at - 1)", "LEAST, version.drain.at)"),),
+        (Edit("eddy/queries/reader.py", "LEAST, version.drain.at - 1)", "LEAST, version.drain.at)"),),
         queries="changing",
     ),
     Defect(
@@ -79,7 +79,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "kept rows are dropped although a window of rows has room for one of them",
-        (Edit("eddy/queries/kept.py", "own and rows < need.window.size", "own and rows + 1 < need.window.size"),),
+        (Edit("eddy/queries/kept.py", "count and rows < need.window.size", "count and rows + 1 < need.window.size"),),
         queries="changing",
         seed=4,
     ),
@@ -91,19 +91,19 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "the old version stops at the change and not at the first result of the new one",
-        (Edit("eddy/queries/life.py", "            if not kind.at_result:\n", "            if True:\n"),),
+        (Edit("eddy/queries/lineage.py", "            if not kind.at_result:\n", "            if True:\n"),),
         queries="changing",
     ),
     Defect(
         "the first result of the new version ends nothing",
-        (Edit("eddy/queries/life.py", "link.new is new and link.change.at_result]", "link.new is link.old]"),),
+        (Edit("eddy/queries/lineage.py", "link.new is new and link.change.at_result]", "link.new is link.old]"),),
         queries="changing",
     ),
     Defect(
         "a version that waits starts when the first of the old ones has ended",
         (
             Edit(
-                "eddy/queries/life.py",
+                "eddy/queries/lineage.py",
                 "elif len(known) == len(ends) and (",
                 "elif known and (",
             ),
@@ -143,7 +143,13 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "a query that drains is not visited",
-        (Edit("eddy/queries/query.py", "any(one.stop is not None or one.drain for", "any(one.stop is not None for"),),
+        (
+            Edit(
+                "eddy/queries/query.py",
+                "            version.stop is not None or version.drain for",
+                "            version.stop is not None for",
+            ),
+        ),
         queries="changing",
         seed=6,
     ),
@@ -155,7 +161,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "shared SteMs let go of rows that one of the joins needs",
-        (Edit("stairs/shared.py", "np.minimum(low[own], share", "np.maximum(low[own], share"),),
+        (Edit("stairs/shared.py", "np.minimum(low[streams], share", "np.maximum(low[streams], share"),),
         strategy="mjoin",
         queries="changing",
         seed=3,
@@ -165,8 +171,8 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/drain.py",
-                "own.before, own.newest, own.since, own.passed = before, newest,",
-                "own.before, own.newest, own.since, own.passed = False, newest,",
+                "window.before, window.newest, window.since, window.passed = before, newest,",
+                "window.before, window.newest, window.since, window.passed = False, newest,",
             ),
         ),
         queries="changing",
@@ -186,7 +192,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "versions with narrower windows take the results of wider ones",
-        (Edit("eddy/queries/owner.py", "self.family.windows[stream.name] != window", "window.size < 0"),),
+        (Edit("eddy/queries/reader.py", "self.family.windows[stream.name] != window", "window.size < 0"),),
         queries="changing",
     ),
 )

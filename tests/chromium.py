@@ -57,9 +57,9 @@ class Chromium:
     def _page(self) -> str:
         end = time.monotonic() + self._seconds
         while time.monotonic() < end:
-            for one in self.ask("Target.getTargets")["targetInfos"]:
-                if one["type"] == "page":
-                    return str(one["targetId"])
+            for target in self.ask("Target.getTargets")["targetInfos"]:
+                if target["type"] == "page":
+                    return str(target["targetId"])
             time.sleep(0.1)
         raise TimeoutError("Chromium opened no page")
 
@@ -74,10 +74,10 @@ class Chromium:
         while True:
             while b"\0" not in self._buffer:
                 ready, _, _ = select.select([self._read], [], [], max(end - time.monotonic(), 0))
-                found = os.read(self._read, 1 << 16) if ready else b""
-                if not found:
+                chunk = os.read(self._read, 1 << 16) if ready else b""
+                if not chunk:
                     raise TimeoutError(f"Chromium has not answered {method} in {self._seconds} s, or has ended")
-                self._buffer += found
+                self._buffer += chunk
             line, _, self._buffer = self._buffer.partition(b"\0")
             answer = json.loads(line)
             if answer.get("id") == self._number:
@@ -105,8 +105,8 @@ class Chromium:
         find = f"JSON.stringify(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
         box = json.loads(self.value(find))
         clip = {key: box[key] for key in ("x", "y", "width", "height")} | {"scale": 1}
-        found = self.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-        return base64.b64decode(found["data"])
+        captured = self.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(captured["data"])
 
     def close(self) -> None:
         """End the browser."""

@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Sequence
 from random import Random
@@ -55,6 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test, modules and thousands of tests, out of the sight of the collector."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Move slow tests to the front, so that no worker runs a slow test alone at the end, and leave cases out."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
@@ -99,10 +106,10 @@ def forms_of(cases: Sequence[tuple[object, tuple[int, int] | None]]) -> tuple[se
             short.add(n)
         else:
             campaigns.setdefault((function, sizes), []).append(n)
-    for (_, (few, most)), own in campaigns.items():
-        first = _spaced(own, few)
+    for (_, (few, most)), numbers in campaigns.items():
+        first = _spaced(numbers, few)
         short |= first
-        long |= _spaced([n for n in own if n not in first], most)
+        long |= _spaced([n for n in numbers if n not in first], most)
     return short, long
 
 

@@ -121,7 +121,11 @@ DEFECTS = (
                 "stay = max(stay, following - size)",
                 "stay = max(stay, following - size + 1)",
             ),
-            Edit("stairs/kernels/chunk.py", "s + row[S_SIZE] - own[K_FIRST])", "s + row[S_SIZE] - 1 - own[K_FIRST])"),
+            Edit(
+                "stairs/kernels/chunk.py",
+                "s + row[S_SIZE] - events[K_FIRST])",
+                "s + row[S_SIZE] - 1 - events[K_FIRST])",
+            ),
         ),
         "mjoin",
         seed=3,
@@ -140,12 +144,12 @@ DEFECTS = (
     ),
     Defect(
         "an arrival sees a tuple that arrives after it in the same chunk",
-        (Edit("stairs/kernels/chunk.py", "s - own[K_FIRST])] < place", "s - own[K_FIRST])] < place or True"),),
+        (Edit("stairs/kernels/chunk.py", "s - events[K_FIRST])] < place", "s - events[K_FIRST])] < place or True"),),
         "mjoin",
     ),
     Defect(
         "in a changelog, a tuple that left its window is still seen in the chunk",
-        (Edit("stairs/kernels/chunk.py", "            stay += own[j, K_GONE]\n", "            stay += 0\n"),),
+        (Edit("stairs/kernels/chunk.py", "            stay += events[j, K_GONE]\n", "            stay += 0\n"),),
         "mjoin",
         seed=5,
     ),
@@ -167,7 +171,7 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key, a partner at the end of its range is too old",
-        (Edit("stairs/kernels/one_key_results.py", "timely += end >= own", "timely += end > own"),),
+        (Edit("stairs/kernels/one_key_results.py", "timely += end >= arrival_time", "timely += end > arrival_time"),),
         "mjoin",
         seed=8,
     ),
@@ -372,7 +376,13 @@ DEFECTS = (
     ),
     Defect(
         "a scan does not see the last tuples of a stream",
-        (Edit("stairs/kernels/scan.py", "following = newer + own[K_COUNT]", "following = newer + own[K_COUNT] // 2"),),
+        (
+            Edit(
+                "stairs/kernels/scan.py",
+                "following = newer + events[K_COUNT]",
+                "following = newer + events[K_COUNT] // 2",
+            ),
+        ),
         "mjoin",
         seed=1,
     ),
@@ -455,7 +465,7 @@ DEFECTS = (
     ),
     Defect(
         "the payload of a restored query lies in other slots",
-        (Edit("eddy/partners/shelf.py", "slots = [first & (room - 1) for", "slots = [0 & first & room for"),),
+        (Edit("eddy/partners/row_store.py", "slots = [first & (room - 1) for", "slots = [0 & first & room for"),),
         "mjoin",
         queries="branches",
         seed=6,

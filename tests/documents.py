@@ -39,5 +39,5 @@ class CodeBlock:
 def blocks(document: Path) -> list[CodeBlock]:
     """Return the blocks of a document."""
     text = document.read_text()
-    found = _FENCE.finditer(text)
-    return [CodeBlock(document, text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+    matches = _FENCE.finditer(text)
+    return [CodeBlock(document, text.count("\n", 0, match.start(1)) + 1, match[1]) for match in matches]

@@ -19,10 +19,10 @@ PLANS = ("((visits orders) items) depots", "((orders items) depots) visits", "(v
 
 def drawings() -> dict[str, str]:
     """Return the drawings by the names of their files."""
-    columns = {name: (own,) if isinstance(own, str) else own for name, own in COLUMNS.items()}
+    columns = {name: (given,) if isinstance(given, str) else given for name, given in COLUMNS.items()}
     streams = [
-        eddy.Stream(name, pa.schema([(c, pa.int64()) for c in own]), window=eddy.Rows(200))
-        for name, own in columns.items()
+        eddy.Stream(name, pa.schema([(c, pa.int64()) for c in column_names]), window=eddy.Rows(200))
+        for name, column_names in columns.items()
     ]
     on = ["visits.user = orders.user", "orders.item = items.item", "items.depot = depots.depot"]
     runtime = eddy.Runtime(eddy.Query(streams, on), PLANS[0], policy="fixed", store=["visits orders"], count_only=True)
@@ -32,9 +32,11 @@ def drawings() -> dict[str, str]:
             store = ["items depots"] if plan == PLANS[2] else []
             runtime.transition(plan, store=store)
         for _ in range(2 + n):
-            rows = {name: {c: rng.integers(0, keys[c], 150) for c in own} for name, own in columns.items()}
+            rows = {
+                name: {c: rng.integers(0, keys[c], 150) for c in column_names} for name, column_names in columns.items()
+            }
             order = rng.permutation(np.repeat(np.arange(4), 150))
-            runtime.push({name: pa.record_batch(own) for name, own in rows.items()}, order)
+            runtime.push({name: pa.record_batch(arrays) for name, arrays in rows.items()}, order)
     history = [{**row, "ns_before": 0, "ns_after": 0} for row in runtime.history().to_pylist()]
     return {
         "plan.svg": runtime.explain("svg") + "\n",

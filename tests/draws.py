@@ -138,7 +138,9 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     equalities = tuple(draw(predicates(names, edges_left, used, timed and draw(st.booleans()))))
     compared: tuple[Comparison, ...] = ()
     if draw(st.integers(0, 2)) == 2:
-        rising = timed and draw(st.booleans()) and not any(TIME in pair[0] for one in equalities for pair in one)
+        rising = (
+            timed and draw(st.booleans()) and not any(TIME in pair[0] for predicate in equalities for pair in predicate)
+        )
         compared = tuple(draw(comparisons(names, graph, tick if timed else 0, rising)))
     compared = tuple(draw(connected(names, scanned, compared)))
     if any(left[1] == TIME for left, _, _, _ in compared):
@@ -168,18 +170,18 @@ def comparisons(
     Intervals that are drawn one by one may contradict each other. So either equal times fulfil all of them, or times
     that rise from stream to stream (`rising`).
     """
-    found: list[Comparison] = []
+    drawn: list[Comparison] = []
     if tick and (rising or draw(st.booleans())):
         spans = ((1, 12), (1, 20)) if rising else ((0, 3), (-2, 2), (-1, 12), (-20, 0), (0, 0))
         for i, k in map(sorted, pairs):
             low, high = draw(st.sampled_from(spans))
-            found.append(((names[k], TIME), ">" if low < 0 else ">=", (names[i], TIME), low * tick))
-            found.append(((names[k], TIME), "<=", (names[i], TIME), high * tick))
-    if not found or draw(st.booleans()):
+            drawn.append(((names[k], TIME), ">" if low < 0 else ">=", (names[i], TIME), low * tick))
+            drawn.append(((names[k], TIME), "<=", (names[i], TIME), high * tick))
+    if not drawn or draw(st.booleans()):
         for i, k in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=2, unique_by=frozenset)):
             op = draw(st.sampled_from(("<=", "!=", "<", ">=", ">")))
-            found.append(((names[i], VALUE), op, (names[k], VALUE), draw(st.sampled_from((0, 1, 2, -1, -2)))))
-    return found
+            drawn.append(((names[i], VALUE), op, (names[k], VALUE), draw(st.sampled_from((0, 1, 2, -1, -2)))))
+    return drawn
 
 
 @st.composite
@@ -187,11 +189,11 @@ def connected(
     draw: st.DrawFn, names: Sequence[str], scanned: Sequence[tuple[int, int]], compared: Sequence[Comparison]
 ) -> list[Comparison]:
     """Draw comparisons for those edges without an equality that lack one."""
-    found, named = list(compared), {frozenset((left[0], right[0])) for left, _, right, _ in compared}
+    drawn, named = list(compared), {frozenset((left[0], right[0])) for left, _, right, _ in compared}
     for i, k in scanned:
         if frozenset((names[i], names[k])) not in named:
-            found.append(((names[i], VALUE), draw(st.sampled_from(("<=", ">"))), (names[k], VALUE), 0))
-    return found
+            drawn.append(((names[i], VALUE), draw(st.sampled_from(("<=", ">"))), (names[k], VALUE), 0))
+    return drawn
 
 
 @st.composite
@@ -217,7 +219,7 @@ def predicates(
     draw: st.DrawFn, names: Sequence[str], pairs: Sequence[tuple[int, int]], used: Sequence[str], with_time: bool
 ) -> list[tuple[tuple[Column, Column], ...]]:
     """Draw one or two predicates of one or two columns for each edge; columns are equal within a family only."""
-    found = []
+    drawn = []
     for i, k in pairs:
         for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
             columns = []
@@ -230,8 +232,8 @@ def predicates(
                     keys = key_columns(draw(st.sampled_from(used)))
                     left, right = keys[draw(column)], keys[draw(column)]
                 columns.append(((names[i], left), (names[k], right)))
-            found.append(tuple(dict.fromkeys(columns)))
-    return found
+            drawn.append(tuple(dict.fromkeys(columns)))
+    return drawn
 
 
 @st.composite
@@ -311,7 +313,7 @@ def arrivals(draw: st.DrawFn, case: JoinCase, max_arrivals: int | None = None) -
     most = max_arrivals or MAX_ARRIVALS[n]
     least = draw(st.sampled_from((1, *[most // 2] * 3, *[most] * 4)))  # without a minimum size, lists are short
     rows = draw(st.lists(st.binary(min_size=width, max_size=width), min_size=least, max_size=most))
-    found: list[Arrival] = []
+    drawn: list[Arrival] = []
     for k, picks in enumerate(rows):
         i = (k + picks[0]) % n  # round robin is the simplest
         schema = case.streams[i].schema
@@ -323,10 +325,10 @@ def arrivals(draw: st.DrawFn, case: JoinCase, max_arrivals: int | None = None) -
                 choices = domains[id(schema), field.name]
                 row[field.name] = choices[pick * len(choices) >> 8]
         if everywhere:
-            found += [(j, row) for j in range(n) if case.streams[j].schema is schema]
+            drawn += [(j, row) for j in range(n) if case.streams[j].schema is schema]
         else:
-            found.append((i, row))
-    return found[:most]
+            drawn.append((i, row))
+    return drawn[:most]
 
 
 def _time(pace: str, k: int, pick: int) -> int:

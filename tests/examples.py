@@ -41,19 +41,19 @@ class Cell:
 
 def cells(notebook: Path) -> list[Cell]:
     """Return the cells of code of a notebook, with the outputs stored with them."""
-    found: list[dict[str, Any]] = json.loads(notebook.read_text())["cells"]
-    return [_cell(cell) for cell in found if cell["cell_type"] == "code"]
+    entries: list[dict[str, Any]] = json.loads(notebook.read_text())["cells"]
+    return [_cell(cell) for cell in entries if cell["cell_type"] == "code"]
 
 
 def _cell(cell: dict[str, Any]) -> Cell:
     outputs = cell["outputs"]
-    values = [one["data"] for one in outputs if one["output_type"] == "execute_result"]
+    values = [output["data"] for output in outputs if output["output_type"] == "execute_result"]
     return Cell(
         "".join(cell["source"]),
-        "".join("".join(one["text"]) for one in outputs if one["output_type"] == "stream"),
-        sum("image/png" in one["data"] for one in outputs if one["output_type"] == "display_data"),
+        "".join("".join(output["text"]) for output in outputs if output["output_type"] == "stream"),
+        sum("image/png" in output["data"] for output in outputs if output["output_type"] == "display_data"),
         "".join(values[0]["text/plain"]) if values else None,
-        any("text/html" in one for one in values),
+        any("text/html" in value for value in values),
     )
 
 

@@ -196,18 +196,18 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_union(kind):
         # A union of a number and a string.
         codes = pa.array([int(isinstance(value, str)) for value in values], pa.int8())
-        parts = [[value if isinstance(value, own) else None for value in values] for own in (int, str)]
+        parts = [[value if isinstance(value, python_type) else None for value in values] for python_type in (int, str)]
         children = [pa.array(part, kind.field(k).type) for k, part in enumerate(parts)]
         return pa.UnionArray.from_sparse(codes, children, [field.name for field in kind])
     if pa.types.is_struct(kind):
-        parts = [to_arrow([None if row is None else row[own.name] for row in values], own.type) for own in kind]
+        parts = [to_arrow([None if row is None else row[field.name] for row in values], field.type) for field in kind]
         return pa.StructArray.from_arrays(
             parts, fields=list(kind), mask=pa.array([row is None for row in values], pa.bool_())
         )
     if pa.types.is_list(kind) or pa.types.is_list_view(kind):
         ends = [0, *accumulate(len(row or ()) for row in values)]
         parts, starts = (
-            to_arrow([one for row in values for one in row or ()], kind.value_type),
+            to_arrow([entry for row in values for entry in row or ()], kind.value_type),
             pa.array(ends, pa.int32()),
         )
         missing = pa.array([row is None for row in values], pa.bool_())

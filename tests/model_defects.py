@@ -28,33 +28,33 @@ _LEDGER_DEFECTS = {
     ),
     "an option that ended is never used again": Edit(
         "stairs/kernels/ledger.py",
-        "    put(book, OPTIONS, o, book.counters[N_FREED])\n    book.counters[N_FREED] = o\n",
+        "    put(ledger, OPTIONS, o, ledger.counters[N_FREED])\n    ledger.counters[N_FREED] = o\n",
         "    pass\n",
     ),
     "an option that ended is used again in the same push": Edit(
         "stairs/kernels/ledger.py",
-        "    put(book, OPTIONS, o, book.counters[N_FREED])\n    book.counters[N_FREED] = o\n",
-        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+        "    put(ledger, OPTIONS, o, ledger.counters[N_FREED])\n    ledger.counters[N_FREED] = o\n",
+        "    put(ledger, OPTIONS, o, ledger.counters[N_FREE_OPTIONS])\n    ledger.counters[N_FREE_OPTIONS] = o\n",
     ),
     "an option that replaces another one is not stored": Edit(
-        "stairs/kernels/ledger.py", "put(book, OPTIONS, o + 1 + i, flat[u64(new + i)])", "pass"
+        "stairs/kernels/ledger.py", "put(ledger, OPTIONS, o + 1 + i, flat[u64(new + i)])", "pass"
     ),
     "a new entry puts its rows out at once, and at the end": Edit(
-        "stairs/kernels/ledger.py", "(book.entries[u64(e + F_SERIAL)] >= book.counters[N_FRESH])", "(e < 0)"
+        "stairs/kernels/ledger.py", "(ledger.entries[u64(e + F_SERIAL)] >= ledger.counters[N_FRESH])", "(e < 0)"
     ),
     "an entry that left keeps the rows without an option": Edit(
-        "stairs/kernels/ledger.py", "put(book, ENTRIES, branch_at(e, 0) + B_DONE, 0)", "pass"
+        "stairs/kernels/ledger.py", "put(ledger, ENTRIES, branch_at(e, 0) + B_DONE, 0)", "pass"
     ),
     "a push that failed leaves its options": Edit(
-        "stairs/kernels/book.py", "            book.entries[u64(x)] = old", "            pass"
+        "stairs/kernels/ledger_arrays.py", "            ledger.entries[u64(x)] = old", "            pass"
     ),
     "a row has a partner again for each further one": Edit(
         "stairs/kernels/ledger.py",
-        "elif shown and how == SEMI and count == 0:\n        emit(book, 1",
-        "elif shown and how == SEMI:\n        emit(book, 1",
+        "elif shown and how == SEMI and count == 0:\n        emit(ledger, 1",
+        "elif shown and how == SEMI:\n        emit(ledger, 1",
     ),
     "the tuples of stored options may be forgotten": Edit(
-        "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
+        "stairs/kernels/ledger_arrays.py", "number = ledger.options[u64(o + 1 + i)]", "number = np.int64(-1)"
     ),
 }
 
@@ -132,10 +132,12 @@ _PRESENCE_DEFECTS = {
 
 _MARK_DEFECTS = {
     "lists too long to be marked count for what a mark is worth": Edit(
-        "stairs/kernels/learning.py", "min(caused // size, listed * caused // (marks * found))", "caused // size"
+        "stairs/kernels/learning.py", "min(caused // size, listed * caused // (marks * matches))", "caused // size"
     ),
     "what followed lists too long to be marked counts for what a mark is worth": Edit(
-        "stairs/kernels/learning.py", "listed * caused // (marks * found)", "listed // marks + (caused - found) // size"
+        "stairs/kernels/learning.py",
+        "listed * caused // (marks * matches)",
+        "listed // marks + (caused - matches) // size",
     ),
 }
 
@@ -143,7 +145,7 @@ _TREAP, _RANKS = "eddy/tops/treap.py", "eddy/tops/kernels.py"
 _FOREST, _RANKED = "eddy/tops/forest.py", "eddy/tops/ranked.py"
 _TOP_DEFECTS = {
     "nulls are last also where they come first": Edit(_RANKED, "        words[:, -1] ^= self._turned\n", ""),
-    "a descending column is ascending": Edit(_TREAP, "return -found if kind & DESCENDING else found", "return found"),
+    "a descending column is ascending": Edit(_TREAP, "return -order if kind & DESCENDING else order", "return order"),
     "texts are ordered by when they came": Edit(_TREAP, "if kind & TEXT:", "if False:"),
     "arrival numbers do not decide": Edit(
         _TREAP, "for k in range(columns + 1, words.shape[1]):", "for k in range(columns + 1, columns + 1):"
@@ -152,7 +154,7 @@ _TOP_DEFECTS = {
         _FOREST, "        if self.most:\n", "        if True:\n"
     ),
     "a row that leaves behind the edge changes the answer": Edit(
-        _RANKS, "found = edge < 0 or compare(trees, texts, words, row, edge) <= 0", "found = edge < 0"
+        _RANKS, "qualifies = edge < 0 or compare(trees, texts, words, row, edge) <= 0", "qualifies = edge < 0"
     ),
     "a tree keeps more rows than it needs": Edit(
         _RANKS, "        if last >= 0:\n            remove(trees, texts, roots, group, last)\n", ""
@@ -281,7 +283,7 @@ _FINAL_BRANCH_DEFECTS = {
 
 _TABLE_STATE_DEFECTS = {
     "the death of a version in a stored entry is ignored": Edit(
-        "stairs/kernels/hop.py", "    return life > 0 and arena", "    return life < 0 and arena"
+        "stairs/kernels/hop.py", "    return at > 0 and arena", "    return at < 0 and arena"
     ),
 }
 
@@ -297,7 +299,7 @@ _DEBEZIUM_DEFECTS = {
     ),
     "a message without a value is none": Edit(_ENVELOPES, " | (valueless & ~skipped)", ""),
     "the order of a push counts changes, not envelopes": Edit(
-        _CHANGES, "repeats[order == i] = np.bincount(one.sources, minlength=one.pushed)", "pass"
+        _CHANGES, "repeats[order == i] = np.bincount(changes.sources, minlength=changes.pushed)", "pass"
     ),
 }
 
@@ -336,7 +338,7 @@ _AS_OF_DEFECTS = {
         "time - times[u64(valid)] <= times[u64(later)] - time",
         "time - times[u64(valid)] < times[u64(later)] - time",
     ),
-    "a row waits for no version ahead": Edit("eddy/partners/as_of_joins.py", "times + one.ahead", "times"),
+    "a row waits for no version ahead": Edit("eddy/partners/as_of_joins.py", "times + join.ahead", "times"),
     "versions are forgotten that rows in windows may get": Edit(
         "eddy/partners/as_of_joins.py",
         "return int(kept.min(initial=self.watermark))",
@@ -344,8 +346,8 @@ _AS_OF_DEFECTS = {
     ),
     "a row comes with the watermark and not after it": Edit(
         "eddy/partners/waiting.py",
-        "np.searchsorted(one.due, watermark)",
-        'np.searchsorted(one.due, watermark, side="right")',
+        "np.searchsorted(run.due, watermark)",
+        'np.searchsorted(run.due, watermark, side="right")',
     ),
     "a row without a key has the version of another one": Edit(
         "eddy/partners/version_log.py", "        slots[dead != 0] = -1\n", ""
@@ -362,8 +364,8 @@ _AS_OF_DEFECTS = {
     ),
     "a row that has ended gets new versions": Edit(
         "eddy/partners/as_of_joins.py",
-        "kept = np.flatnonzero(net_signs(found) > 0)",
-        "kept = np.flatnonzero(found.signs)",
+        "kept = np.flatnonzero(net_signs(affected) > 0)",
+        "kept = np.flatnonzero(affected.signs)",
     ),
     "a version takes over no row after it": Edit(
         "eddy/partners/version_log.py", "            spans[order - first, 1] = until - 1\n", "            pass\n"
@@ -378,13 +380,15 @@ _AS_OF_DEFECTS = {
 
 _TABLE_BRANCH_DEFECTS = {
     "a version is looked up by its arrival number after others have left": Edit(
-        "eddy/partners/shelf.py", "found = to_sequence_numbers(self._places(rows),", "found = to_sequence_numbers(rows,"
+        "eddy/partners/row_store.py",
+        "any_absent = to_sequence_numbers(self._places(rows),",
+        "any_absent = to_sequence_numbers(rows,",
     ),
     "versions that have left keep their places": Edit(
-        "eddy/partners/shelf.py", "payload.follow(VersionMove(i, low, to, first), 0)", "pass"
+        "eddy/partners/row_store.py", "payload.follow(VersionMove(i, low, to, first), 0)", "pass"
     ),
     "an update is a delete and an insert": Edit(
-        "eddy/partners/rows.py", "before[new[own >= 0], i] = own[own >= 0]", "pass"
+        "eddy/partners/rows.py", "before[new[previous >= 0], i] = previous[previous >= 0]", "pass"
     ),
     "the join of a branch takes deletes for upserts": Edit(
         "eddy/pipeline/push.py", "for k, i in enumerate(path) if i in arrivals.deletes", "for k, i in ()"
@@ -401,10 +405,10 @@ _TABLE_BRANCH_DEFECTS = {
 
 _RESULT_KEY_DEFECTS = {
     "one column of a key is enough to determine a table": Edit(
-        "eddy/query/determined.py", "if all(own & known for own in sources[one])", "if [*sources[one]]"
+        "eddy/query/determined.py", "if all(names & known for names in sources[source])", "if [*sources[source]]"
     ),
     "the first row of a key is left": Edit(
-        "eddy/results/results.py", "    return last[kept], found[kept]", "    return first[kept], found[kept]"
+        "eddy/results/results.py", "    return last[kept], last_signs[kept]", "    return first[kept], last_signs[kept]"
     ),
     "a row that has another partner is new": Edit(
         "eddy/results/results.py",
@@ -426,8 +430,8 @@ _MATCH_DEFECTS = {
     ),
     "matches of tables that were renumbered are not found": Edit(
         "stairs/ledger.py",
-        "        relink(book, book.entries)\n        self.book = book\n\n    def _unused",
-        "        self.book = book\n\n    def _unused",
+        "        relink(arrays, arrays.entries)\n        self.arrays = arrays\n\n    def _unused",
+        "        self.arrays = arrays\n\n    def _unused",
     ),
 }
 
@@ -449,13 +453,13 @@ _ENGINE_TABLE_DEFECTS = {
         "eddy/queries/lone_join.py", "self.names if warm else self._tables, 0)", "self.names if warm else [], 0)"
     ),
     "a handover takes nothing back": Edit(
-        "eddy/queries/lone_join.py", "[one.answer(push, start, kept) for one in replaced]", "[]"
+        "eddy/queries/lone_join.py", "[other.answer(push, start, kept) for other in replaced]", "[]"
     ),
     "a handover takes rows back that the old version has not seen": Edit(
         "eddy/queries/lone_join.py", "self.names, self.version.complete_from)", "self.names, 0)"
     ),
     "the rows of a table that a start has read are not kept": Edit(
-        "eddy/queries/kept.py", "deque([_Chunk(found, self.end, None, {})] if len(found) else [])", "deque()"
+        "eddy/queries/kept.py", "deque([_Chunk(rows, self.end, None, {})] if len(rows) else [])", "deque()"
     ),
     "the rows of a push before a start are not seen": Edit(
         "eddy/queries/lone_join.py", ".rows(), now.get(name)) if", ".rows(),) if"

@@ -35,10 +35,10 @@ def push(engine: eddy.Runtime | eddy.Engine, number: int, rng: np.random.Generat
     many = "buyer" if number < PUSHES // 2 else "item"
     keys = dict.fromkeys(("user", "buyer", "item", "depot"), 200) | {many: 25}
     rows = {}
-    for name, own in COLUMNS.items():
+    for name, columns in COLUMNS.items():
         at = np.sort(number * 1000 + rng.integers(0, 1000, ROWS[name]))
         at[-1] -= 4000 if number > 4 and rng.random() < 0.2 else 0
-        values = {column: pa.array(rng.integers(0, keys[column], len(at))) for column in own}
+        values = {column: pa.array(rng.integers(0, keys[column], len(at))) for column in columns}
         rows[name] = pa.table({**values, "at": pa.array(START + at.astype("timedelta64[ms]"))})
     engine.push(rows)
 
@@ -46,8 +46,8 @@ def push(engine: eddy.Runtime | eddy.Engine, number: int, rng: np.random.Generat
 def main() -> None:
     """Take the pictures."""
     schemas = {
-        name: pa.schema([*((column, pa.int64()) for column in own), ("at", pa.timestamp("ms"))])
-        for name, own in COLUMNS.items()
+        name: pa.schema([*((column, pa.int64()) for column in columns), ("at", pa.timestamp("ms"))])
+        for name, columns in COLUMNS.items()
     }
     windows = {name: timedelta(seconds=8) for name in COLUMNS} | {"orders": timedelta(milliseconds=250)}
     streams = [

@@ -35,19 +35,19 @@ def modules_of(name: str) -> list[str]:
 @cache
 def defined(name: str) -> set[str]:
     """Return what the modules of a room define: classes, functions, parameters, variables, attributes and fields."""
-    found = set[str]()
+    names = set[str]()
     for module in modules_of(name):
-        found.add(module.rpartition(".")[2])
+        names.add(module.rpartition(".")[2])
         for node in ast.walk(ast.parse(MODULES[module].read_text())):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                found.add(node.name)
+                names.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
+                names.add(node.id)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found.add(node.attr)
+                names.add(node.attr)
             elif isinstance(node, ast.arg):
-                found.add(node.arg)
-    return found
+                names.add(node.arg)
+    return names
 
 
 def exists(name: str, word: str) -> bool:

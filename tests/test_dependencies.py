@@ -15,7 +15,7 @@ import pytest
 from tests.documents import ROOT, blocks
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OWN = {"stairs", "jisc", "eddy", "bench", "tests", "release"}
+PACKAGES = {"stairs", "jisc", "eddy", "bench", "tests", "release"}
 IMPORTED_AS = {
     "confluent-kafka": "confluent_kafka",
     "markdown-it-py": "markdown_it",
@@ -75,11 +75,11 @@ def module_of(requirement: str) -> str:
 
 def declared(extra: str | None) -> set[str]:
     """Return the modules of an extra and of the extras that it includes, or those that are always there."""
-    found = set[str]()
+    modules = set[str]()
     for requirement in PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]:
         other = re.fullmatch(r"eddy-join\[([\w,]+)\]", requirement)
-        found |= set().union(*map(declared, other[1].split(","))) if other else {module_of(requirement)}
-    return found
+        modules |= set().union(*map(declared, other[1].split(","))) if other else {module_of(requirement)}
+    return modules
 
 
 @cache
@@ -88,20 +88,20 @@ def imports() -> Mapping[str, set[str]]:
     folders = ("stairs", "jisc", "eddy", "bench", "tests", "release", "examples", "docs")
     files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     return {
-        str(path.relative_to(ROOT)): tops(path.read_text()) - OWN - sys.stdlib_module_names
+        str(path.relative_to(ROOT)): tops(path.read_text()) - PACKAGES - sys.stdlib_module_names
         for path in [*files, ROOT / "pyspark_eddy.py"]
     }
 
 
 def tops(code: str) -> set[str]:
     """Return the first word of each name that code imports."""
-    found = set[str]()
+    words = set[str]()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            words |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
+            words.add(node.module.partition(".")[0])
+    return words
 
 
 def within(path: str, places: tuple[str, ...]) -> bool:
@@ -127,13 +127,13 @@ def test_what_is_declared_is_used(extra: str | None) -> None:
     places = ("stairs", "jisc", "eddy") if extra is None else PLACES[extra]
     used = set().union(*(names for path, names in imports().items() if within(path, places)))
     requirements = PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]
-    names = {module_of(one) for one in requirements if not one.startswith("eddy-join[")}
+    names = {module_of(requirement) for requirement in requirements if not requirement.startswith("eddy-join[")}
     assert names - used <= {module_of(name) for name in NOT_IMPORTED}
 
 
 @pytest.mark.parametrize("name", ["numba", "llvmlite", "sqlglot"])
 def test_packages_whose_internals_are_extended_have_upper_bounds(name: str) -> None:
-    (requirement,) = [one for one in PROJECT["dependencies"] if module_of(one) == name]
+    (requirement,) = [dependency for dependency in PROJECT["dependencies"] if module_of(dependency) == name]
     assert "<" in requirement
 
 
@@ -145,4 +145,4 @@ def test_the_readme_says_how_to_install_what_its_blocks_import() -> None:
         lines = [line[4:] for line in block.text.splitlines() if line.startswith((">>> ", "... "))]
         imported |= tops("\n".join(lines if block.session else block.text.splitlines()))
     extras = [extra for extra in PROJECT["optional-dependencies"] if extra in named]
-    assert imported - OWN - sys.stdlib_module_names <= declared(None).union(named, *map(declared, extras))
+    assert imported - PACKAGES - sys.stdlib_module_names <= declared(None).union(named, *map(declared, extras))

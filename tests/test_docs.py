@@ -42,13 +42,13 @@ def modules() -> list[str]:
     names = list(PACKAGES)
     for package in PACKAGES:
         path = importlib.import_module(package).__path__
-        names += [found.name for found in pkgutil.walk_packages(path, f"{package}.")]
+        names += [module.name for module in pkgutil.walk_packages(path, f"{package}.")]
     return [name for name in names if not name.endswith("__main__")]
 
 
 WITH_ALL_VERSIONS = [
-    pytest.param(one, marks=pytest.mark.versions) if one.name in ("README.md", "aggregates.md") else one
-    for one in DOCUMENTS
+    pytest.param(document, marks=pytest.mark.versions) if document.name in ("README.md", "aggregates.md") else document
+    for document in DOCUMENTS
 ]
 
 
@@ -86,8 +86,8 @@ def test_docstrings(name: str) -> None:
 
 def test_there_are_docstrings_with_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [test for name in modules() for test in finder.find(importlib.import_module(name)) if test.examples]
-    assert len(found) >= 10
+    with_examples = [test for name in modules() for test in finder.find(importlib.import_module(name)) if test.examples]
+    assert len(with_examples) >= 10
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,17 @@ def test_every_public_name_is_in_the_reference_with_an_example(package: Any, nam
 )
 def test_every_public_signature_shows_its_parameters(package: Any, name: str) -> None:
     """A name of underscores, as in `*_`, hides parameters."""
-    found = getattr(package, name)
-    shown = [found] if callable(found) else []
-    if inspect.isclass(found):
-        if issubclass(found, BaseException):
+    exported = getattr(package, name)
+    shown = [exported] if callable(exported) else []
+    if inspect.isclass(exported):
+        if issubclass(exported, BaseException):
             return
-        shown += [found.__new__] if "__new__" in vars(found) else []
-        shown += [one for word, one in inspect.getmembers(found, inspect.isroutine) if not word.startswith("_")]
-    for one in shown:
-        assert all(parameter.strip("_") for parameter in inspect.signature(one).parameters), one
+        shown += [exported.__new__] if "__new__" in vars(exported) else []
+        shown += [
+            routine for word, routine in inspect.getmembers(exported, inspect.isroutine) if not word.startswith("_")
+        ]
+    for function in shown:
+        assert all(parameter.strip("_") for parameter in inspect.signature(function).parameters), function
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=named)
@@ -141,8 +143,8 @@ def test_no_placeholder_stands_where_a_value_should(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_files_named_in_the_documents_exist(document: Path) -> None:
-    found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
-    assert not [name for name in found if not (ROOT / name).exists()]
+    names = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
+    assert not [name for name in names if not (ROOT / name).exists()]
 
 
 def test_names_in_the_tables_of_mechanisms_exist() -> None:
@@ -169,8 +171,8 @@ def test_names_in_the_tables_of_mechanisms_exist() -> None:
 def test_documents_named_in_the_sources_exist() -> None:
     sources = [path for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
     assert sources
-    found = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
-    assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]
+    mentions = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
+    assert not [(str(path.relative_to(ROOT)), name) for path, name in mentions if not (ROOT / name).exists()]
 
 
 def test_files_and_modules_named_in_the_sources_exist() -> None:

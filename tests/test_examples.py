@@ -23,14 +23,16 @@ pyarrow; the plan and the number of its changes depend on how long the decisions
 @contextmanager
 def nothing_left_open() -> Iterator[None]:
     """Assert that the garbage holds no open files or folders: their warnings would come within any later test."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         yield
         gc.collect()
-    assert [str(one.message) for one in found] == []
+    assert [str(warning.message) for warning in warned] == []
 
 
-@pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in SPARK], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "program", [program for program in PROGRAMS if program not in SPARK], ids=lambda path: path.name
+)
 def test_a_program_prints_what_it_says(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with nothing_left_open():
         promised = run(program)
@@ -63,8 +65,8 @@ def test_the_cells_of_a_notebook_have_their_outputs(
 
 
 def test_the_notebooks_are_small_and_have_plots() -> None:
-    plotted = [one.stem for one in NOTEBOOKS if any(cell.figures for cell in cells(one))]
+    plotted = [notebook.stem for notebook in NOTEBOOKS if any(cell.figures for cell in cells(notebook))]
     expected = "ad_conversions", "changing_tables", "flight_itineraries", "log_correlation", "stock_ticks"
     assert plotted == [*expected, "traffic_sensors"]
-    assert all(one.stat().st_size < 300_000 for one in NOTEBOOKS)
-    assert [one.stem for one in SPARK] == ["debezium_to_delta", "spark_streaming"]
+    assert all(notebook.stat().st_size < 300_000 for notebook in NOTEBOOKS)
+    assert [program.stem for program in SPARK] == ["debezium_to_delta", "spark_streaming"]

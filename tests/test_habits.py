@@ -31,7 +31,7 @@ def test_targets_of_make_exist(page: Path) -> None:
     """They stand in backticks, on a line of their own, after `run:`, or in the matrix of the workflow."""
     named = re.findall(r"(?:`|^\s*|run: )make ([a-z]+)|\btarget: (\w+)", page.read_text(), re.MULTILINE)
     targets = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[0].split()
-    assert {one or other for one, other in named} <= set(targets)
+    assert {target or other for target, other in named} <= set(targets)
 
 
 def test_pages_name_files_and_targets() -> None:
@@ -70,7 +70,7 @@ def test_the_forms_have_evenly_spaced_cases_of_each_campaign() -> None:
         "two of ten": (10, (1, 1)),
     }
     cases = [(name, sizes) for name, (n, sizes) in given.items() for _ in range(n)]
-    firsts = {name: [one[0] for one in cases].index(name) for name in given}
+    firsts = {name: [case[0] for case in cases].index(name) for name in given}
     short, long = ({name: [] for name in given} for _ in range(2))
     for numbers, of_form in zip(forms_of(cases), (short, long), strict=True):
         for n in sorted(numbers):

@@ -97,7 +97,8 @@ def within(name: str, packages: tuple[str, ...]) -> bool:
 def test_there_is_something_to_look_at() -> None:
     assert {name.partition(".")[0] for name in MODULES} == set(LAYERS)
     assert any(
-        "stairs" in imports for imports in ({i.partition(".")[0] for i in found} for found in all_imports().values())
+        "stairs" in imports
+        for imports in ({i.partition(".")[0] for i in targets} for targets in all_imports().values())
     )
 
 
@@ -107,9 +108,9 @@ def test_layers_import_downwards_only(layer: str) -> None:
     above = LAYERS[LAYERS.index(layer) + 1 :]
     breaches = [
         f"{name} imports {target}"
-        for name, found in all_imports().items()
+        for name, targets in all_imports().items()
         if within(name, (layer,))
-        for target in sorted(found)
+        for target in sorted(targets)
         if within(target, (*above, "tests"))
     ]
     assert not breaches
@@ -170,8 +171,8 @@ def test_rooms_import_downwards_only() -> None:
 def test_pyspark_is_imported_where_spark_is_met_only() -> None:
     breaches = [
         name
-        for name, found in all_imports().items()
-        if any(within(target, ("pyspark", "py4j")) for target in found) and not within(name, SPARK_MODULES)
+        for name, targets in all_imports().items()
+        if any(within(target, ("pyspark", "py4j")) for target in targets) and not within(name, SPARK_MODULES)
     ]
     assert not breaches
 
@@ -179,14 +180,14 @@ def test_pyspark_is_imported_where_spark_is_met_only() -> None:
 @pytest.mark.parametrize("name", ["oracle.py", "aggregate_oracle.py"])
 def test_the_oracle_imports_nothing_of_the_project(name: str) -> None:
     tree = ast.parse((ROOT / "eddy" / "fuzz" / name).read_text())
-    found: set[str] = set()
+    packages: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            found.add((node.module or "").partition(".")[0])
-    assert found <= {"__future__", "collections", "dataclasses", "decimal", "math", "typing"}
+            packages.add((node.module or "").partition(".")[0])
+    assert packages <= {"__future__", "collections", "dataclasses", "decimal", "math", "typing"}
 
 
 @pytest.mark.parametrize("package", ["eddy", "eddy.spark"])

@@ -121,5 +121,5 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
         if Path(name).name not in NO_LOOPS and figures["summary"]["covered_lines"]
     }
     assert covered, f"no kernel was run: {sorted(files)}"
-    thin = {name: found for name, found in covered.items() if found[0] < LEAST_PERCENT}
+    thin = {name: reached for name, reached in covered.items() if reached[0] < LEAST_PERCENT}
     assert not thin, f"kernels covered by less than {LEAST_PERCENT} %, with the lines missed: {thin}"

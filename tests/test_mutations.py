@@ -29,7 +29,7 @@ LEFT_OUT = shutil.ignore_patterns("demo", "streaming", "*.pyc.*")  # a *.pyc.* i
 INSTALLED = "site-packages"
 """Name of the folder of a copy. Hypothesis searches the modules of a user for constants to draw, and not those in a
 folder of this name. So the search for a defect does not depend on the constants of the project, and begins sooner."""
-FOUND = 9
+DETECTED = 9
 """Exit code of a program that found something; Python ends with 1 where a program breaks."""
 
 HUNT = """
@@ -104,7 +104,7 @@ def fuzz(
 ) -> ProgramEnd:
     """Run the fuzzer on a copy of the packages; the script of a failing case is written into the copy."""
     options = {"strategies": [*strategies], "streams": streams, "seed": seed, "policies": [*policies], "cases": cases}
-    return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=FOUND))
+    return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=DETECTED))
 
 
 ALL_EDITS = [edit for defect in (*defects.DEFECTS, *CHANGING_DEFECTS) for edit in defect.edits]
@@ -131,7 +131,7 @@ def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path
     done = fuzz(
         forks, copy, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed, queries=defect.queries
     )
-    assert done.code == FOUND, done.said
+    assert done.code == DETECTED, done.said
     assert f"--seed {defect.seed}" in (copy / "script.py").read_text()
 
 
@@ -154,8 +154,8 @@ def test_a_test_beside_a_model_finds_a_defect(
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, copy / file)
     module = model.files[0].removesuffix(".py").replace("/", ".")
-    done = forks.run(copy, PLAY.format(module=module, test=model.test, examples=model.examples, found=FOUND))
-    assert done.code == (0 if defect is None else FOUND), done.said
+    done = forks.run(copy, PLAY.format(module=module, test=model.test, examples=model.examples, found=DETECTED))
+    assert done.code == (0 if defect is None else DETECTED), done.said
 
 
 def edited(sources: Path, folder: Path, *edits: Edit) -> Path:

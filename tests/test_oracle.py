@@ -181,7 +181,7 @@ def changes(oracle: Oracle, arrivals: str) -> list[str]:
         key, _, time = word[1:].partition("@")
         outcome = oracle.arrive(word[0], {"k": int(key), "t": int(time or 0)})
         marked = (("-", outcome.expired), ("/", outcome.displaced), ("+", outcome.results))
-        told.append(" ".join(f"{mark}{''.join(map(str, result))}" for mark, found in marked for result in found))
+        told.append(" ".join(f"{mark}{''.join(map(str, result))}" for mark, changed in marked for result in changed))
         assert sorted(oracle.standing) == oracle.answer()
     return told
 

@@ -44,18 +44,18 @@ def parameters(function: Function) -> int:
     """Return the number of parameters; self and cls do not count, `*rows` and `**options` count once."""
     given = function.args
     listed = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
-    return sum(one is not None and one.arg not in ("self", "cls") for one in listed)
+    return sum(parameter is not None and parameter.arg not in ("self", "cls") for parameter in listed)
 
 
 def test_functions_take_few_parameters() -> None:
-    found = [
+    counted = [
         (f"{path.relative_to(ROOT)}: {name}", parameters(function))
         for package in ("stairs", "jisc", "eddy", "bench")
         for path in sorted((ROOT / package).rglob("*.py"))
         for name, function in functions(ast.parse(path.read_text()))
     ]
-    assert len(found) > 1000
-    many = [(place, count) for place, count in found if count > MOST]
+    assert len(counted) > 1000
+    many = [(place, count) for place, count in counted if count > MOST]
     assert [(place, count) for place, count in many if place not in PUBLIC] == []
     # What needs no exception any more leaves the list.
     assert {place for place, _ in many} == PUBLIC
@@ -72,4 +72,4 @@ class A:
         if a:
             def k(): ...
 """
-    assert [(name, parameters(one)) for name, one in functions(ast.parse(text))] == [("A.f", 4), ("A.f.k", 0)]
+    assert [(name, parameters(function)) for name, function in functions(ast.parse(text))] == [("A.f", 4), ("A.f.k", 0)]

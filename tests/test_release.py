@@ -30,13 +30,13 @@ def test_the_changelog_has_a_section_for_each_release() -> None:
     """Unreleased changes come first, then releases with dates, newest first."""
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
-    released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", one) for one in headings[1:]]
+    released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", heading) for heading in headings[1:]]
     assert all(released), headings
-    numbers = [tuple(map(int, one.groups()[:3])) for one in released if one]
+    numbers = [tuple(map(int, match.groups()[:3])) for match in released if match]
     assert numbers == sorted(set(numbers), reverse=True)
-    dates = [one[4] for one in released if one]
+    dates = [match[4] for match in released if match]
     assert dates == sorted(dates, reverse=True)
-    assert all(one <= tuple(map(int, VERSION.split("."))) for one in numbers)
+    assert all(number <= tuple(map(int, VERSION.split("."))) for number in numbers)
 
 
 def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:

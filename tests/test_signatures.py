@@ -46,11 +46,11 @@ def test_each_kernel_has_one_signature_and_is_compiled_by_a_warmup() -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])
     assert set(said["cold"]) == COLD
-    found = said["signatures"]
+    signatures = said["signatures"]
     pushes = {"one_key.push_one_key", "batched.push_batched", "one_by_one.push_singly"}
-    assert {f"stairs.kernels.{name}" for name in pushes} <= found.keys()
-    assert all(found.pop(name) <= 1 for name in WITHIN_OTHERS | set(said["steps"]))
-    assert {name: count for name, count in found.items() if count != 1} == {}
+    assert {f"stairs.kernels.{name}" for name in pushes} <= signatures.keys()
+    assert all(signatures.pop(name) <= 1 for name in WITHIN_OTHERS | set(said["steps"]))
+    assert {name: count for name, count in signatures.items() if count != 1} == {}
 
 
 def test_no_kernel_takes_minutes_to_compile() -> None:

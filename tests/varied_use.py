@@ -93,15 +93,15 @@ def use_as_of(column: str) -> None:
     at = eddy.AsOf(table, [f"R.{column} = V.{column}"], how="left", direction="nearest", tolerance=5 * MS)
     runtime = eddy.Runtime(eddy.Query([eddy.Stream("R", SCHEMA, time="t")], as_of=[at]), bounded=True)
     for start, order in enumerate(orders(2 * ROWS)):
-        own = batch(start * ROWS, ROWS)
+        rows = batch(start * ROWS, ROWS)
         ops = pa.array(["d" if k % 3 else "c" for k in range(ROWS)])
-        changes = pa.RecordBatch.from_arrays([*own.columns, ops], [*own.schema.names, "op"])
-        runtime.push({"R": own, "V": changes}, order)
+        changes = pa.RecordBatch.from_arrays([*rows.columns, ops], [*rows.schema.names, "op"])
+        runtime.push({"R": rows, "V": changes}, order)
     runtime.finish()
 
 
-def use_runtime(one: eddy.Query, **options: Any) -> None:
-    runtime = eddy.Runtime(one, **options)
+def use_runtime(asked: eddy.Query, **options: Any) -> None:
+    runtime = eddy.Runtime(asked, **options)
     start = 0
     for nulls in (False, True):
         for order in orders(2 * ROWS):
@@ -118,7 +118,7 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
         # As after a push that was interrupted while it counted strings.
         runtime._pipeline.join.modules._doubt = True
         runtime.push({"R": batch(start, 2)})
-        runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+        runtime = eddy.Runtime.restore(runtime.snapshot(), asked)
         runtime.check()
     runtime.metrics()
     runtime.explain()
@@ -127,8 +127,8 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
 def use_strategy(strategy: str, output: str) -> None:
     """Change plans while three streams are joined, under one of the strategies."""
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in "RST"]
-    one = eddy.Query(streams, ["R.k = S.k", "S.n = T.n", "R.k = T.k"])
-    runtime = eddy.Runtime(one, strategy=strategy, output=output, renumber_at=1000)
+    asked = eddy.Query(streams, ["R.k = S.k", "S.n = T.n", "R.k = T.k"])
+    runtime = eddy.Runtime(asked, strategy=strategy, output=output, renumber_at=1000)
     plans = ["(R S) T", "R (S T)", "(R T) S"]
     for step in range(9):
         if STRATEGIES[strategy].changes:
@@ -143,7 +143,7 @@ def use_strategy(strategy: str, output: str) -> None:
     with tempfile.TemporaryDirectory() as folder, EngineFile(Path(folder) / "engine", key) as live:
         # From here on arrays lie in mapped memory.
         live.save(runtime, b"1")
-        loaded = live.load(b"1", one)
+        loaded = live.load(b"1", asked)
         assert loaded is not None
         for step in range(9, 12):
             loaded.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
@@ -164,10 +164,10 @@ def use_groups() -> None:
     """Aggregate over one stream and over a join, with every kind of column; restore."""
     columns = ("k", "n", "s", "d", "b", "t", "f", "v")
     functions = {
-        f"{name} {k}": one(f"R.{k}")
+        f"{name} {k}": aggregate(f"R.{k}")
         for name in ("min", "max", "count_distinct")
         for k in columns
-        for one in [getattr(eddy.agg, name)]
+        for aggregate in [getattr(eddy.agg, name)]
     }
     functions |= {f"sum {k}": eddy.agg.sum(f"R.{k}") for k in "kndfv"} | {
         f"last {k}": eddy.agg.last(f"R.{k}") for k in columns
@@ -180,12 +180,12 @@ def use_groups() -> None:
             ("append", eddy.Hopping(300 * MS, 200 * MS)),
             ("append", eddy.Session(2 * MS)),
         ):
-            one = eddy.Query(streams, on, group_by=["R.s", "R.b"], aggregates=functions, group_window=window)
-            runtime = eddy.Runtime(one, output=output)
+            asked = eddy.Query(streams, on, group_by=["R.s", "R.b"], aggregates=functions, group_window=window)
+            runtime = eddy.Runtime(asked, output=output)
             for step in range(4):
                 runtime.push({name: batch(step * ROWS, ROWS, step % 2 == 1) for name in names})
                 runtime.groups()
-                runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+                runtime = eddy.Runtime.restore(runtime.snapshot(), asked)
                 runtime.check()
             runtime.finish()
 
@@ -195,11 +195,11 @@ def use_tops() -> None:
     columns = [f"R.{k} desc" for k in ("k", "n", "s", "d", "b", "t", "f", "v")]
     for window, n in ((eddy.Range(300 * MS), 2), (None, 3)):
         stream = eddy.Stream("R", SCHEMA, window=window, time="t")
-        one = eddy.Query([stream], top=eddy.Top(n, ["R.s", "R.b"], columns))
-        runtime = eddy.Runtime(one, output="changelog")
+        asked = eddy.Query([stream], top=eddy.Top(n, ["R.s", "R.b"], columns))
+        runtime = eddy.Runtime(asked, output="changelog")
         for step in range(4):
             runtime.push({"R": batch(step * ROWS, ROWS, step % 2 == 1)})
-            runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+            runtime = eddy.Runtime.restore(runtime.snapshot(), asked)
             runtime.check()
 
 
@@ -207,7 +207,7 @@ def use_branches() -> None:
     """Join with branches, and restore."""
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in "RST"]
     for how in ("left", "semi", "anti"):
-        branches = [eddy.Branch([one], [f"R.k = {one.name}.k"], how) for one in streams[1:]]
+        branches = [eddy.Branch([stream], [f"R.k = {stream.name}.k"], how) for stream in streams[1:]]
         for output in ("append", "changelog"):
             runtime = eddy.Runtime(eddy.Query(streams[:1], branches=branches), output=output)
             for step in range(4):
@@ -219,12 +219,12 @@ def use_branches() -> None:
         eddy.Table("R", SCHEMA, key=["k", "s", "d"], version="t", tombstones=2 * MS),
         eddy.Table("S", SCHEMA, key="k"),
     ]
-    one = eddy.Query(inputs[:1], branches=[eddy.Branch(inputs[1:], ["R.k = S.k"], "left")])
-    runtime = eddy.Runtime(one, output="changelog")
+    asked = eddy.Query(inputs[:1], branches=[eddy.Branch(inputs[1:], ["R.k = S.k"], "left")])
+    runtime = eddy.Runtime(asked, output="changelog")
     for _ in range(2):
         runtime.push({name: batch(0, ROWS) for name in "RS"})
         runtime.push({name: batch(3, ROWS) for name in "RS"})
-        runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+        runtime = eddy.Runtime.restore(runtime.snapshot(), asked)
 
 
 def use_all() -> None:
@@ -261,17 +261,17 @@ STEPS = set[str]()
 
 def compiled() -> dict[str, int]:
     """Return the number of signatures of each kernel of `stairs` and `eddy`."""
-    found = {}
+    counts = {}
     for package in (stairs, eddy):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if any(part.endswith("kernels") for part in module.name.split(".")):
                 for name, kernel in vars(importlib.import_module(module.name)).items():
-                    own = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
-                    if own and not kernel.targetoptions.get("forceinline"):
-                        found[f"{module.name}.{name}"] = len(kernel.signatures)
+                    defined_here = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
+                    if defined_here and not kernel.targetoptions.get("forceinline"):
+                        counts[f"{module.name}.{name}"] = len(kernel.signatures)
                         if kernel.targetoptions["no_cpython_wrapper"]:
                             STEPS.add(f"{module.name}.{name}")
-    return found
+    return counts
 
 
 if __name__ == "__main__":
@@ -280,6 +280,6 @@ if __name__ == "__main__":
     eddy.warmup()
     warm = compiled()
     use_all()
-    found = compiled()
-    cold = [name for name, count in found.items() if count > warm[name]]
-    print(json.dumps({"signatures": found, "steps": sorted(STEPS), "cold": cold}))
+    signatures = compiled()
+    cold = [name for name, count in signatures.items() if count > warm[name]]
+    print(json.dumps({"signatures": signatures, "steps": sorted(STEPS), "cold": cold}))

@@ -51,19 +51,19 @@ def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
 
 def _curves(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows of each curve; numbers that a paper prints form curves of their own."""
-    found: dict[str, list[Row]] = {}
+    curves: dict[str, list[Row]] = {}
     for row in rows:
         name = "" if plot.by is None else str(row.get(plot.by))
         if row.get("origin") == "paper":
             name = f"{name} (paper)".strip()
-        found.setdefault(name, []).append(row)
-    return found
+        curves.setdefault(name, []).append(row)
+    return curves
 
 
 def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
-    for index, (name, own) in enumerate(_curves(plot, rows).items()):
-        own = sorted(own, key=lambda row: number(row, plot.x))
-        x, y = [number(row, plot.x) for row in own], [number(row, plot.y) for row in own]
+    for index, (name, curve) in enumerate(_curves(plot, rows).items()):
+        curve = sorted(curve, key=lambda row: number(row, plot.x))
+        x, y = [number(row, plot.x) for row in curve], [number(row, plot.y) for row in curve]
         look: dict[str, Any] = {"marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1.2}
         look["label"] = name or None
         if plot.kind == "steps" or len(x) > 60:
@@ -72,8 +72,8 @@ def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
             look |= {"linestyle": "--", "alpha": 0.7}
         (line,) = axes.plot(x, y, **look)
         ends = (f"{plot.y}_low", f"{plot.y}_high")
-        if all(row.get(end) is not None for row in own for end in ends):
-            low, high = ([number(row, end) for row in own] for end in ends)
+        if all(row.get(end) is not None for row in curve for end in ends):
+            low, high = ([number(row, end) for row in curve] for end in ends)
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     axes.set(xlabel=plot.x_label or plot.x, ylabel=plot.y_label or plot.y)
     axes.set(xscale="log" if "x" in plot.log else "linear", yscale="log" if "y" in plot.log else "linear")
@@ -84,9 +84,9 @@ def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
     places = list(dict.fromkeys(str(row[plot.x]) for row in rows))
     curves = _curves(plot, rows)
     height = 0.8 / len(curves)
-    for index, (name, own) in enumerate(curves.items()):
-        at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in own]
-        values = [number(row, plot.y) for row in own]
+    for index, (name, curve) in enumerate(curves.items()):
+        at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in curve]
+        values = [number(row, plot.y) for row in curve]
         bars = axes.barh(at, values, height, label=name or None)
         axes.bar_label(bars, [number_text(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(places)), places)

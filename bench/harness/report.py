@@ -47,7 +47,7 @@ def measured(figure: Figure, records: Sequence[MeasuredPoint], machines: Sequenc
     days = sorted({record.day for record in records})
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     where = list(dict.fromkeys(record.machine for record in records))
-    names = [f"machine {machines.index(one) + 1}" if one in machines else one for one in where]
+    names = [f"machine {machines.index(machine) + 1}" if machine in machines else machine for machine in where]
     text = f"Measured {when} on {', '.join(names)}"
     full = any(record.point == dict(point) for point in figure.points(True) for record in records)
     points = [*figure.points(full), *(figure.points(False) if full and figure.both else ())]
@@ -72,21 +72,21 @@ def write(chapters: Mapping[str, Sequence[Figure]], store: Store, folder: Path) 
     change.
     """
     carried = read_figures(folder / FIGURES)
-    figures = [figure for own in chapters.values() for figure in own]
-    found = {figure.name: (figure, best_known(figure, store, carried)) for figure in figures}
-    machines = list(dict.fromkeys(record.machine for _, records in found.values() for record in records))
-    for figure, records in found.values():
+    figures = [figure for chapter in chapters.values() for figure in chapter]
+    pairs = {figure.name: (figure, best_known(figure, store, carried)) for figure in figures}
+    machines = list(dict.fromkeys(record.machine for _, records in pairs.values() for record in records))
+    for figure, records in pairs.values():
         rows = [*all_rows(figure, records), *({**row, "origin": "paper"} for row in figure.printed)]
         for plot in figure.plots if records else ():
             draw(plot, rows, folder / PLOTS / plot_file(figure, plot))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FIGURES).write_text(figures_text({name: own for name, own in found.items() if own[1]}))
+    (folder / FIGURES).write_text(figures_text({name: pair for name, pair in pairs.items() if pair[1]}))
     # The page is made from the rounded figures, so that it is the same when the figures are carried over.
     kept = read_figures(folder / FIGURES)
     lines = [FRONT, *(f"{index}. {text}" for index, text in enumerate(machines, 1)), ""]
-    for title, own in chapters.items():
+    for title, chapter in chapters.items():
         lines += [f"## {title}", ""]
-        for figure in own:
+        for figure in chapter:
             records = kept.get(figure.name, [])
             lines += [f"### {figure.name}: {figure.title}", "", figure.about, ""]
             lines += [f"Source: {figure.source}.", ""] if figure.source else []

@@ -23,11 +23,11 @@ class Others:
     """CPU time of other processes, or of the host of a virtual machine, from now on."""
 
     def __init__(self) -> None:
-        self._start, self._busy, self._own = perf_counter(), _busy_s(), _own_s()
+        self._start, self._busy, self._used = perf_counter(), _busy_s(), _own_s()
 
     def cores(self) -> float:
         """Return the average number of cores that other processes have used since the start."""
-        taken = (_busy_s() - self._busy) - (_own_s() - self._own)
+        taken = (_busy_s() - self._busy) - (_own_s() - self._used)
         return max(taken, 0.0) / (perf_counter() - self._start)
 
 
@@ -63,13 +63,13 @@ class FailedPoint:
 def missing(figure: Figure, store: Store, points: Sequence[Point]) -> list[Point]:
     """Return the points that were not measured with the current sources on this machine."""
     here = (machine(), sources())
-    done = [one.point for one in store.of_points(figure.name, points) if (one.machine, one.sources) == here]
+    done = [record.point for record in store.of_points(figure.name, points) if (record.machine, record.sources) == here]
     return [point for point in points if dict(point) not in done]
 
 
 def chosen(figure: Figure, full: bool, where: Sequence[str]) -> list[Point]:
     """Return the points of a run that match every "column=value" of `where`; a point without the column matches."""
-    pairs = [one.partition("=")[::2] for one in where]
+    pairs = [condition.partition("=")[::2] for condition in where]
     return [p for p in figure.points(full) if all(str(p.get(name, value)) == value for name, value in pairs)]
 
 

@@ -49,15 +49,15 @@ def processor() -> str:
 @cache
 def machine() -> str:
     """Return processor, memory, operating system, and the versions of Python and the packages that are installed."""
-    found = [f"Python {'.'.join(map(str, sys.version_info[:3]))}"]
+    versions = [f"Python {'.'.join(map(str, sys.version_info[:3]))}"]
     for name in PACKAGES:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
-    return f"{processor()}, {memory:.0f} GiB, {system}, {', '.join(found)}"
+    return f"{processor()}, {memory:.0f} GiB, {system}, {', '.join(versions)}"
 
 
 @cache
@@ -118,13 +118,13 @@ class Store:
         path = self.path(figure)
         if not path.exists():
             return []
-        found = []
+        records = []
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
-                found.append(MeasuredPoint(**json.loads(line)))
+                records.append(MeasuredPoint(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise StoreError(f"{path}, line {number} is no record of a point ({error}): delete the file") from error
-        return found
+        return records
 
     def add(self, figure: str, record: MeasuredPoint) -> None:
         """Keep a record, in place of an earlier one of the same point."""
@@ -132,7 +132,9 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(figure)
         scratch = path.with_suffix(".new")
-        scratch.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in [*kept, record]))
+        scratch.write_text(
+            "".join(json.dumps(asdict(measured), ensure_ascii=False) + "\n" for measured in [*kept, record])
+        )
         scratch.replace(path)
 
     def of_points(self, figure: str, points: Sequence[Point]) -> list[MeasuredPoint]:
@@ -152,8 +154,8 @@ def best_known(figure: Figure, store: Store, carried: Mapping[str, list[Measured
         if best and not figure.both:
             break
         points = [dict(point) for point in figure.points(full)]
-        found = [next((one for one in kept if one.point == point), None) for point in points]
-        best += [one for one in found if one is not None]
+        records = [next((record for record in kept if record.point == point), None) for point in points]
+        best += [record for record in records if record is not None]
     return best
 
 
@@ -161,11 +163,11 @@ def _rounded(value: Scalar) -> Scalar:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def figures_text(found: Mapping[str, tuple[Figure, Sequence[MeasuredPoint]]]) -> str:
+def figures_text(figures: Mapping[str, tuple[Figure, Sequence[MeasuredPoint]]]) -> str:
     """Return the text of figures.json: one line for each row."""
-    machines = list(dict.fromkeys(record.machine for _, records in found.values() for record in records))
+    machines = list(dict.fromkeys(record.machine for _, records in figures.values() for record in records))
     tables = []
-    for name, (figure, records) in found.items():
+    for name, (figure, records) in figures.items():
         point = list(dict.fromkeys(column for record in records for column in record.point))
         kept = [(record, row) for record in records for row in record.rows if not figure.drawn_only(row)]
         # A value of None is not read back, so a column with only None is left out.
@@ -173,10 +175,10 @@ def figures_text(found: Mapping[str, tuple[Figure, Sequence[MeasuredPoint]]]) ->
         names = [*point, *KEPT, *dict.fromkeys(column for column in filled if column not in point)]
         lines = []
         for record, row in kept:
-            own: dict[str, Any] = {"machine": machines.index(record.machine), "day": record.day}
+            cells: dict[str, Any] = {"machine": machines.index(record.machine), "day": record.day}
             # Points are compared, so they are not rounded.
-            own |= {"others": record.others, **{name: _rounded(value) for name, value in row.items()}, **record.point}
-            lines.append(json.dumps([own.get(column) for column in names], ensure_ascii=False))
+            cells |= {"others": record.others, **{name: _rounded(value) for name, value in row.items()}, **record.point}
+            lines.append(json.dumps([cells.get(column) for column in names], ensure_ascii=False))
         head = f'"point": {json.dumps(point)}, "columns": {json.dumps(names)}'
         tables.append(f' {json.dumps(name)}: {{{head}, "rows": [\n  ' + ",\n  ".join(lines) + "\n ]}")
     head = json.dumps(machines, ensure_ascii=False)
@@ -195,16 +197,16 @@ def read_figures(path: Path) -> dict[str, list[MeasuredPoint]]:
 
 
 def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[MeasuredPoint]:
-    found: dict[str, MeasuredPoint] = {}
+    records: dict[str, MeasuredPoint] = {}
     for values in table["rows"]:
         row = {name: value for name, value in zip(table["columns"], values, strict=True) if value is not None}
         point = {name: row.pop(name) for name in table["point"] if name in row}
         at, day, others = (row.pop(name, None) for name in KEPT)
         key = json.dumps(point)
-        if key not in found:
-            found[key] = MeasuredPoint(point, [], machines[at], day, others)
-        found[key].rows.append(row)  # type: ignore[attr-defined]
-    return list(found.values())
+        if key not in records:
+            records[key] = MeasuredPoint(point, [], machines[at], day, others)
+        records[key].rows.append(row)  # type: ignore[attr-defined]
+    return list(records.values())
 
 
 class MeasuredFigure(NamedTuple):
@@ -221,7 +223,7 @@ def flat(figure: str, records: Sequence[MeasuredPoint]) -> dict[str, MeasuredFig
     A row with columns `figure` and `value` names its own figure. Other rows give each column that has a spread, named
     after the figure, its point and the texts of the row.
     """
-    found = {}
+    figures = {}
     for record in records:
         for row in record.rows:
             if isinstance(row.get("figure"), str):
@@ -234,5 +236,5 @@ def flat(figure: str, records: Sequence[MeasuredPoint]) -> dict[str, MeasuredFig
                 value, low, high = (row.get(end) for end in (column, f"{column}_low", f"{column}_high"))
                 if isinstance(value, int | float):
                     ends = [end if isinstance(end, int | float) else None for end in (low, high)]
-                    found[name] = MeasuredFigure(float(value), ends[0], ends[1])
-    return found
+                    figures[name] = MeasuredFigure(float(value), ends[0], ends[1])
+    return figures

@@ -55,7 +55,7 @@ def table_text(table: ReportTable, rows: Sequence[Row]) -> list[str]:
     (value,) = table.value
     keys = list(dict.fromkeys(tuple(row.get(name) for name in table.rows) for row in rows))
     across = list(dict.fromkeys(row.get(table.across) for row in rows))
-    found = {(tuple(row.get(name) for name in table.rows), row.get(table.across)): row.get(value) for row in rows}
-    body = [[*key, *(found.get((key, name)) for name in across)] for key in keys]
+    cells = {(tuple(row.get(name) for name in table.rows), row.get(table.across)): row.get(value) for row in rows}
+    body = [[*key, *(cells.get((key, name)) for name in across)] for key in keys]
     title = f"{table.title} ({table.value[value]}):"
     return [title, "", *markdown([*table.rows.values(), *map(cell, across)], body)]

@@ -24,11 +24,11 @@ class Mismatch(EddyError):
     """Two ways to do the same work gave different results."""
 
 
-def agree(name: str, found: Mapping[str, object]) -> None:
+def agree(name: str, results: Mapping[str, object]) -> None:
     """Raise Mismatch unless all ways to do one work found the same results."""
-    values = list(found.values())
+    values = list(results.values())
     if any(value != values[0] for value in values):
-        raise Mismatch(f"{name}: numbers of results differ: {dict(found)}; no figure of it means anything")
+        raise Mismatch(f"{name}: numbers of results differ: {dict(results)}; no figure of it means anything")
 
 
 @contextmanager
@@ -54,21 +54,21 @@ def take_turns(name: str, works: Mapping[str, Work], count: int, say: Say) -> Ta
     taken: Taken = {way: [] for way in works}
     with without_gc():
         for turn in range(count + 1):
-            found = {}
+            results = {}
             for way, work in works.items():
                 say(f"{name}, round {turn} of {count}: {way}")
-                seconds, found[way] = work()
+                seconds, results[way] = work()
                 if turn:
                     taken[way].append(seconds)
-            agree(name, found)
+            agree(name, results)
     return taken
 
 
-def speed(taken: Taken, one: str, other: str, name: str = "value") -> Row:
-    """Return the speed of `one` relative to `other`: median, least and most of the rounds."""
-    return spread([b / a for a, b in zip(taken[one], taken[other], strict=True)], name)
+def speed(taken: Taken, way: str, other: str, name: str = "value") -> Row:
+    """Return the speed of `way` relative to `other`: median, least and most of the rounds."""
+    return spread([b / a for a, b in zip(taken[way], taken[other], strict=True)], name)
 
 
-def time(taken: Taken, one: str, other: str, name: str = "value") -> Row:
-    """Return the time of `one` over that of `other`: median, least and most of the rounds."""
-    return speed(taken, other, one, name)
+def time(taken: Taken, way: str, other: str, name: str = "value") -> Row:
+    """Return the time of `way` over that of `other`: median, least and most of the rounds."""
+    return speed(taken, other, way, name)

@@ -101,7 +101,7 @@ def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, res
     return Counted(keys, bindings / arrivals, float(matches.sum()) / arrivals, results / arrivals)
 
 
-def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffic:
+def engine_traffic(counts: Counted, modules: Modules, columns: int = 0) -> Traffic:
     """Return the traffic of the engine. `columns` is the number of payload columns of results; 0 = row ids only."""
     graph = modules.graph
     live = [modules.rows(i) for i in range(graph.n_streams)]
@@ -109,25 +109,25 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
     per_key = sum(map(lines_of, head_bytes)) / len(head_bytes)
     working_set = sum(
         modules.keys(c) * head_bytes[c] + modules.table.view(c).nbytes for c in range(graph.n_classes)
-    ) + sum(KEY * len(own) * rows for own, rows in zip(graph.attributes, live, strict=True))
+    ) + sum(KEY * len(attributes) * rows for attributes, rows in zip(graph.attributes, live, strict=True))
     # The last component of a result is the arrival, and each stream has the same number of arrivals.
     others = columns * (graph.n_streams - 1) / graph.n_streams
-    sequential = 2 * KEY * found.keys + ROW_ID * graph.n_streams * found.results
+    sequential = 2 * KEY * counts.keys + ROW_ID * graph.n_streams * counts.results
     if columns:
         working_set += KEY * columns * sum(live) // graph.n_streams
         # Columns in: read and written; columns out: row ids read, values written.
-        sequential += 2 * KEY * columns / graph.n_streams + found.results * columns * (ROW_ID + KEY)
+        sequential += 2 * KEY * columns / graph.n_streams + counts.results * columns * (ROW_ID + KEY)
     return Traffic(
-        directory=found.keys,
-        heads=per_key * (found.keys + found.bindings),
-        chain=found.matches,
-        gather=others * found.results,
+        directory=counts.keys,
+        heads=per_key * (counts.keys + counts.bindings),
+        chain=counts.matches,
+        gather=others * counts.results,
         sequential_bytes=sequential,
         working_set=working_set,
     )
 
 
-def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
+def loop_traffic(counts: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
     """Return the traffic of a hand-written loop without a directory; a candidate takes two lines: key and link.
 
     rows   tuples in all windows
@@ -137,12 +137,12 @@ def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traf
     per_key = sum(map(lines_of, per_row)) / len(per_row)
     return Traffic(
         directory=0.0,
-        heads=per_key * (found.keys + found.bindings),
-        chain=2 * found.matches,
+        heads=per_key * (counts.keys + counts.bindings),
+        chain=2 * counts.matches,
         gather=0.0,
         # A key and a link are written, a key is read.
-        sequential_bytes=(2 * KEY + ROW_ID) * found.keys + ROW_ID * graph.n_streams * found.results,
-        working_set=sum((n << bits) for n in per_row) + (KEY + ROW_ID) * found.keys * rows,
+        sequential_bytes=(2 * KEY + ROW_ID) * counts.keys + ROW_ID * graph.n_streams * counts.results,
+        working_set=sum((n << bits) for n in per_row) + (KEY + ROW_ID) * counts.keys * rows,
     )
 
 
@@ -175,18 +175,18 @@ def measure(point: Point, say: Say) -> list[Row]:
     matched_before = int(engine.modules.meta[M_RESULTS])
     taken, _ = rounds(runners, source, arrivals, push, count, say)
     results = int(engine.modules.meta[M_RESULTS]) - matched_before
-    found = counted(graph, engine.routes, before, arrivals * (count + 1), results)
+    counts = counted(graph, engine.routes, before, arrivals * (count + 1), results)
     live = sum(engine.modules.rows(i) for i in range(graph.n_streams))
     traffic = {
-        "loop": loop_traffic(found, graph, live, loop.bits),
-        "engine": engine_traffic(found, engine.modules),
-        "arrow": engine_traffic(found, engine.modules, len(source.query.select)),
+        "loop": loop_traffic(counts, graph, live, loop.bits),
+        "engine": engine_traffic(counts, engine.modules),
+        "arrow": engine_traffic(counts, engine.modules, len(source.query.select)),
     }
     rows: list[Row] = []
-    for way, own in traffic.items():
+    for way, way_traffic in traffic.items():
         ns = [1e9 * seconds / arrivals for seconds in taken[way]]
-        say(f"{name}, windows of {window:,}: latency in {powers_of_two(own.working_set):,} bytes")
-        rows.append({"way": way, **spread(ns, "ns"), **_model(own, median(ns), seed), "live": live})
+        say(f"{name}, windows of {window:,}: latency in {powers_of_two(way_traffic.working_set):,} bytes")
+        rows.append({"way": way, **spread(ns, "ns"), **_model(way_traffic, median(ns), seed), "live": live})
     return rows
 
 

@@ -43,22 +43,22 @@ def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> dict[str, 
     words = lines.reshape(-1).view(np.int64)
     shift = 64 - (len(lines).bit_length() - 1)
     passes = max(1, accesses // len(lines))
-    found: dict[str, list[float]] = {"dependent": [], "independent": [], "sequential": []}
+    nanoseconds: dict[str, list[float]] = {"dependent": [], "independent": [], "sequential": []}
     at = 0
     with without_gc():
         for number in range(rounds + 1):
             start = thread_time()
             at = chase(lines, at, accesses)
-            one = thread_time()
+            chased = thread_time()
             scatter(lines, shift, number * accesses, accesses)
             two = thread_time()
             sweep_over(words, passes)
             three = thread_time()
             if number:
-                taken = (one - start) / accesses, (two - one) / accesses, (three - two) / (passes * len(lines))
-                for own, seconds in zip(found.values(), taken, strict=True):
-                    own.append(1e9 * seconds)
-    return found
+                taken = (chased - start) / accesses, (two - chased) / accesses, (three - two) / (passes * len(lines))
+                for samples, seconds in zip(nanoseconds.values(), taken, strict=True):
+                    samples.append(1e9 * seconds)
+    return nanoseconds
 
 
 def _points(full: bool) -> list[Point]:
@@ -71,9 +71,9 @@ def _measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each kind of access: `ns` for a line of 64 bytes, and that as `gb_per_s`."""
     n_bytes = point["bytes"]
     say(f"{n_bytes:,} bytes")
-    found = costs(n_bytes, point["rounds"], point["accesses"], point["seed"])
-    taken = {kind: spread(own, "ns") for kind, own in found.items()}
-    return [{"access": kind, **own, "gb_per_s": LINE / number(own, "ns")} for kind, own in taken.items()]
+    nanoseconds = costs(n_bytes, point["rounds"], point["accesses"], point["seed"])
+    taken = {kind: spread(samples, "ns") for kind, samples in nanoseconds.items()}
+    return [{"access": kind, **figures, "gb_per_s": LINE / number(figures, "ns")} for kind, figures in taken.items()]
 
 
 FIGURES = (

@@ -55,9 +55,9 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    def around(self, owner: object, call: str, name: str) -> None:
+    def around(self, target: object, call: str, name: str) -> None:
         """Count the time of a method of this object under a name."""
-        inner: Callable[..., Any] = getattr(owner, call)
+        inner: Callable[..., Any] = getattr(target, call)
 
         def timed(*arguments: Any, **options: Any) -> Any:
             start = thread_time()
@@ -66,12 +66,12 @@ class Stopwatch:
             finally:
                 self.seconds[name] = self.seconds.get(name, 0.0) + thread_time() - start
 
-        setattr(owner, call, timed)
+        setattr(target, call, timed)
 
     def read(self) -> dict[str, float]:
         """Return the seconds since the last call, by name."""
-        found, self.seconds = self.seconds, {}
-        return found
+        seconds, self.seconds = self.seconds, {}
+        return seconds
 
 
 class TimedRuntime:
@@ -81,18 +81,18 @@ class TimedRuntime:
         self.runtime, self.watch = eddy.Runtime(query), Stopwatch()
         for stage, calls in STAGES.items():
             for call in calls:
-                owner, _, method = call.rpartition(".")
-                self.watch.around(attrgetter(owner)(self.runtime._pipeline), method, stage)
+                path, _, method = call.rpartition(".")
+                self.watch.around(attrgetter(path)(self.runtime._pipeline), method, stage)
 
     def take(self, chunk: ArrivalChunk) -> tuple[dict[str, float], int]:
         """Push the arrivals; return CPU seconds of each stage and `whole`, and the results."""
-        pushes, found = chunk.arrow, 0
+        pushes, results = chunk.arrow, 0
         self.watch.read()
         start = thread_time()
         for rows, order in pushes:
-            found += self.runtime.push(rows, order).num_rows
+            results += self.runtime.push(rows, order).num_rows
         whole = thread_time() - start
-        return {"whole": whole} | self.watch.read(), found
+        return {"whole": whole} | self.watch.read(), results
 
 
 class Kernel(NamedTuple):
@@ -126,14 +126,14 @@ class KernelVariant:
         """Take the arrivals, in three calls of the kernel for each push."""
         modules, strategy = self.modules, self.strategy
         calling = interning = walking = 0.0
-        found = 0
+        results = 0
         for order, columns in chunk.columns:
             open_push(modules, columns)
             start = thread_time()
             # The limit of 0 arrivals leaves the sweep, and all keys of the push become key ids.
             modules.run(strategy.routes, order, self.counting, strategy.entries, 0)
             interned = thread_time()
-            found += modules.run(strategy.routes, order, self.counting, strategy.entries)
+            results += modules.run(strategy.routes, order, self.counting, strategy.entries)
             walked = thread_time()
             # This call has no work left, so its time is the cost of a call.
             modules.run(strategy.routes, order, self.counting, strategy.entries)
@@ -142,7 +142,7 @@ class KernelVariant:
             interning += interned - start - call
             walking += walked - interned - call
             modules.commit()
-        return Kernel(calling, interning, walking, found)
+        return Kernel(calling, interning, walking, results)
 
 
 def points(full: bool) -> list[Point]:
@@ -157,11 +157,11 @@ def split(stages: dict[str, float], full: Kernel, counting: Kernel, inserting: K
 
     full      results are written; counting: results are counted; inserting: no probes
     """
-    found = {name: stages.get(name, 0.0) for name in ("admit", "load", "route", "gather")}
-    found |= {"call": full.call, "intern": full.intern, "insert": inserting.walk}
-    found |= {"probe": counting.walk - inserting.walk, "emit": full.walk - counting.walk}
-    found["rest"] = stages["whole"] - sum(found.values())
-    return found
+    seconds = {name: stages.get(name, 0.0) for name in ("admit", "load", "route", "gather")}
+    seconds |= {"call": full.call, "intern": full.intern, "insert": inserting.walk}
+    seconds |= {"probe": counting.walk - inserting.walk, "emit": full.walk - counting.walk}
+    seconds["rest"] = stages["whole"] - sum(seconds.values())
+    return seconds
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -193,19 +193,19 @@ def measure(point: Point, say: Say) -> list[Row]:
             stages, results = runtime.take(chunk)
             # The order changes with each round, so that no variant always runs after the same other variant.
             names = [list(variants)[(k + number) % 3] for k in range(3)]
-            found = {name: variants[name].take(chunk) for name in names}
-            counts = {"runtime": results} | {name: found[name].results for name in ("full", "counting")}
+            kernels = {name: variants[name].take(chunk) for name in names}
+            counts = {"runtime": results} | {name: kernels[name].results for name in ("full", "counting")}
             agree(f"profile of {workload}", counts)
             if timed:
-                for name, one in {**split(stages, **found), "whole": stages["whole"]}.items():
-                    taken[name].append(1e9 * one / arrivals)
+                for name, seconds in {**split(stages, **kernels), "whole": stages["whole"]}.items():
+                    taken[name].append(1e9 * seconds / arrivals)
                 kernel.append(1e9 * stages["kernel"] / arrivals)
     return _rows(taken, median(kernel))
 
 
 def _rows(taken: dict[str, list[float]], kernel: float) -> list[Row]:
     whole = median(taken["whole"])
-    rows = {name: dict(spread(own, "ns")) for name, own in taken.items()}
+    rows = {name: dict(spread(samples, "ns")) for name, samples in taken.items()}
     # Medians of parts do not sum to the median of the whole; `rest` includes the difference.
     rows["rest"]["ns"] = whole - sum(number(rows[name], "ns") for name in PARTS if name != "rest")
     share = {name: number(row, "ns") / whole for name, row in rows.items()}

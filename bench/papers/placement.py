@@ -44,7 +44,7 @@ def _same_key(m: int) -> Query:
 
 def _interval(query: Query, rng: np.random.Generator, at_ms: int, rates: Sequence[float]) -> dict[str, pa.RecordBatch]:
     """Return the rows of one interval: rates are tuples per second."""
-    found = {}
+    batches = {}
     for stream, rate in zip(query.streams, rates, strict=True):
         n = round(rate * INTERVAL_MS / 1000)
         columns = [
@@ -52,8 +52,8 @@ def _interval(query: Query, rng: np.random.Generator, at_ms: int, rates: Sequenc
             pa.array(at_ms + np.arange(n) * INTERVAL_MS // max(n, 1)),
             pa.array([b"p" * (TUPLE_BYTES - 16)] * n, pa.binary(TUPLE_BYTES - 16)),
         ]
-        found[stream.name] = pa.record_batch(columns, schema=stream.schema)
-    return found
+        batches[stream.name] = pa.record_batch(columns, schema=stream.schema)
+    return batches
 
 
 def _run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
@@ -70,7 +70,7 @@ def _run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
     rounds: list[AnyRow] = []
     for k in range(-WARM, END_MS // INTERVAL_MS):
         at = k * INTERVAL_MS
-        changes = sum(at >= one for one in ROUNDS)
+        changes = sum(at >= moment for moment in ROUNDS)
         rates = [*([100.0] * (m - 1)), 200.0 if changes % 2 else 50.0]
         if k == 0:
             cluster.report = math.inf if way == "fixed" else 2.0
@@ -79,13 +79,13 @@ def _run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
             begun = changes
             rounds.append({"round": changes, "up": changes % 2 == 1, **_no_overhead()})
         before, told = cluster.cost, cluster.messages().num_rows
-        found = cluster.push(_interval(query, rng, at, rates))["count"][0].as_py()
+        results = cluster.push(_interval(query, rng, at, rates))["count"][0].as_py()
         if k >= 0:
             cost = {"cost_s": cluster.cost - before, "modelled_s": cluster.modelled_cost()}
-            rows.append({"way": way, "at_ms": at, **cost, "results": found})
+            rows.append({"way": way, "at_ms": at, **cost, "results": results})
             if rounds:
                 rounds[-1] = _added(rounds[-1], cluster, told)
-    return rows, [{"way": way, **one} for one in rounds]
+    return rows, [{"way": way, **row} for row in rounds]
 
 
 def _no_overhead() -> dict[str, Any]:
@@ -95,36 +95,36 @@ def _no_overhead() -> dict[str, Any]:
 
 def _added(row: Mapping[str, Any], cluster: PlacementSimulation, told: int) -> dict[str, Any]:
     """Return a row with the messages of an interval added."""
-    found = dict(row)
+    added = dict(row)
     costs = cluster.costs
-    for one in cluster.messages().slice(told).to_pylist():
-        moved = one["name"] in MOVED
-        part = "migration" if moved or one["name"] in CARRIED else "modification"
-        found[f"{part}_s"] += costs.transfer(one["bytes"])
-        found["windows" if one["name"] in CARRIED else part] += 1
-        found["synchronization"] += one["name"] in SYNC
-    return found
+    for message in cluster.messages().slice(told).to_pylist():
+        moved = message["name"] in MOVED
+        part = "migration" if moved or message["name"] in CARRIED else "modification"
+        added[f"{part}_s"] += costs.transfer(message["bytes"])
+        added["windows" if message["name"] in CARRIED else part] += 1
+        added["synchronization"] += message["name"] in SYNC
+    return added
 
 
 @cache
 def _runs(m: int, seed: int) -> dict[str, tuple[list[AnyRow], list[AnyRow]]]:
-    found = {way: _run(m, way, seed) for way in WAYS}
-    counts = {way: [row["results"] for row in rows] for way, (rows, _) in found.items()}
-    if len({tuple(own) for own in counts.values()}) > 1:
+    runs = {way: _run(m, way, seed) for way in WAYS}
+    counts = {way: [row["results"] for row in rows] for way, (rows, _) in runs.items()}
+    if len({tuple(results) for results in counts.values()}) > 1:
         raise Mismatch(f"a join of {m} streams: the ways to adapt give different results")
-    return found
+    return runs
 
 
 def costs_over_time(point: Point, say: Say) -> list[Row]:
     """Return the cost of each interval for each way to adapt, and the mean cost while the rate is high."""
     say(f"{point['streams']} streams")
     runs = _runs(point["streams"], point["seed"])
-    rows: list[Row] = [row for own, _ in runs.values() for row in own]
+    rows: list[Row] = [row for intervals, _ in runs.values() for row in intervals]
     ratios: dict[str, float] = {}
     for column, name in (("cost_s", "vs_fixed"), ("modelled_s", "modelled_vs_fixed")):
         high = {
-            way: np.mean([row[column] for row in own if any(a <= row["at_ms"] < a + 2000 for a in ROUNDS[::2])])
-            for way, (own, _) in runs.items()
+            way: np.mean([row[column] for row in intervals if any(a <= row["at_ms"] < a + 2000 for a in ROUNDS[::2])])
+            for way, (intervals, _) in runs.items()
         }
         ratios |= {f"{way}.{name}": float(high[way] / high["fixed"]) for way in WAYS[1:]}
     named: list[Row] = [

@@ -55,10 +55,10 @@ def slope(name: str, work: PeerWork, repeats: int, runs: Runs) -> PeerOutcome:
         small, large = Path(folder) / "small.csv", Path(folder) / "large.csv"
         work.write(small, work.warm)
         work.write(large, work.arrivals)
-        found = runs([small, large] * repeats)
-    taken = [float(str(answer["seconds"])) for answer in found]
+        printed = runs([small, large] * repeats)
+    taken = [float(str(answer["seconds"])) for answer in printed]
     seconds = beyond(name, taken[::2], taken[1::2], f"{work.timed:,} more arrivals")
-    last = found[-1]
+    last = printed[-1]
     return PeerOutcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
 
 
@@ -67,7 +67,7 @@ def beyond(name: str, few: Sequence[float], of_all: Sequence[float], more: str) 
 
     Raises Unavailable if `more`, the arrivals in between, took no longer.
     """
-    seconds = [one - median(few) for one in of_all]
+    seconds = [whole - median(few) for whole in of_all]
     if min(seconds) <= 0:
         raise Unavailable(f"{name}: {more} took no longer; the machine is too busy, or there are too few")
     return seconds

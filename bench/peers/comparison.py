@@ -16,7 +16,7 @@ from bench.peers import here
 from bench.peers.apart import APART
 from bench.peers.environment import Unavailable
 from bench.peers.microbatch import duckdb_peers, polars_peers
-from bench.peers.works import RANGE, ROWS, WALL, Peer, PeerTurn, PeerWork, found
+from bench.peers.works import RANGE, ROWS, WALL, Peer, PeerTurn, PeerWork, results_of
 from bench.ways.w1_loops import compiler
 from eddy import EddyError
 
@@ -58,7 +58,7 @@ def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
     turns, results, totals = {}, {}, {}
     for peer in peers:
         say(f"{work.windows}, results of {peer.name}")
-        results[peer.name], total = found(peer, work)
+        results[peer.name], total = results_of(peer, work)
         if total is not None:
             totals[peer.name] = total
         turns[peer.name] = PeerTurn(peer, work)
@@ -68,16 +68,16 @@ def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
     first, on_wall = peers[0].name, []
     for turn in range(point["rounds"]):
         counts = {}
-        for name, one in turns.items():
+        for name, peer_turn in turns.items():
             say(f"{work.windows}, round {turn + 1}: {name}")
-            seconds, counts[name] = one.run()
+            seconds, counts[name] = peer_turn.run()
             taken[name].append(seconds)
         on_wall.append(turns[first].wall)
         agree(f"W1 {work.windows}: timed results", counts)
     rows: list[Row] = []
     for peer in peers:
         mine = on_wall if peer.clock == WALL else taken[first]
-        ratio = median(one / other for one, other in zip(mine, taken[peer.name], strict=True))
+        ratio = median(base / other for base, other in zip(mine, taken[peer.name], strict=True))
         rates = [work.timed / seconds for seconds in taken[peer.name]]
         rows.append(_row(peer.name, rates, ratio, results[peer.name], peer.version, peer.threads, peer.clock))
     return rows
@@ -105,7 +105,7 @@ def _apart(point: Point, say: Say) -> list[Row]:
     except Unavailable as reason:
         return [{"peer": name, "skipped": str(reason)}]
     mine = here.eddy_peer()
-    both = {mine.name: found(mine, work), name: (outcome.results, outcome.total)}
+    both = {mine.name: results_of(mine, work), name: (outcome.results, outcome.total)}
     agree(f"W1 {work.windows}: (results, sum of the values)", both)
     turn = PeerTurn(mine, PeerWork(work.windows, work.warm + PUSHES * work.batch, work.timed, work.batch, work.seed))
     taken = []
@@ -131,7 +131,7 @@ def points(full: bool) -> list[Point]:
     sizes = dict(zip(APART, (spark, spark, flink, flink, pathway), strict=True))
     return [
         *(_point(ALL, windows, 200_000, timed, 50_000, rounds, 1) for windows in (ROWS, RANGE)),
-        *(_point(name, RANGE, *own, 2) for name, own in sizes.items()),
+        *(_point(name, RANGE, *size, 2) for name, size in sizes.items()),
     ]
 
 

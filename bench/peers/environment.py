@@ -110,10 +110,10 @@ def answers(
         _end(process)
     if process.returncode:
         raise Unavailable(f"{name}: failed with status {process.returncode}: {_last(errors)}")
-    found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    if not found:
+    printed = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if not printed:
         raise Unavailable(f"{name}: printed no figures: {_last(errors)}")
-    return found
+    return printed
 
 
 def _end(process: subprocess.Popen[str]) -> None:

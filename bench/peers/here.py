@@ -80,7 +80,9 @@ class ByHand(PeerEngine):
     def total(self, results: int) -> int:
         if isinstance(self.loop, CLoop) and self.payload:
             return int(self.loop.out[1:, :results].sum())
-        return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.loop.kept.ids, strict=True))
+        return sum(
+            int(column[ids[:results]].sum()) for column, ids in zip(self.values, self.loop.kept.ids, strict=True)
+        )
 
 
 class Plain(PeerEngine):
@@ -100,7 +102,7 @@ class Plain(PeerEngine):
         return tuple(array.tolist() for array in ByHand.prepare(step))
 
     def push(self, given: Any) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
+        results: list[tuple[int, ...]] = []
         windows, by_rows = self.windows, self.rows
         add = [kept.setdefault for kept in self.values]
         look = [kept.get for kept in self.values]
@@ -114,13 +116,13 @@ class Plain(PeerEngine):
             parts: list[Any] = [get(key, nothing) for get in look]
             parts[i] = (value,)
             if all(parts):
-                found += product((key,), *parts)
-            own = add[i](key, deque())
-            own.append(value)
-            window.append((time, own))
+                results += product((key,), *parts)
+            values = add[i](key, deque())
+            values.append(value)
+            window.append((time, values))
             if by_rows and len(window) > WINDOW:
                 window.popleft()[1].popleft()
-        return found
+        return results
 
     def total(self, results: list[tuple[int, ...]]) -> int:
         return sum(sum(values) for _, *values in results)

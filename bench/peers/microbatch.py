@@ -37,7 +37,7 @@ class Polars(Micro):
 
         self.pl, self.rows = pl, work.windows == ROWS
         columns = [("k", f"ts{name}", f"v{name}") for name in STREAMS]
-        self.kept = [pl.DataFrame(schema=dict.fromkeys(own, pl.Int64)) for own in columns]
+        self.kept = [pl.DataFrame(schema=dict.fromkeys(names, pl.Int64)) for names in columns]
 
     def _end(self, name: str) -> Any:
         time = self.pl.col(f"ts{name}")

@@ -95,18 +95,18 @@ def compare(name: str, tables: Mapping[str, pa.Table], results: Path) -> int:
 
     files = [str(file) for file in sorted(results.rglob("*")) if file.is_file() and not file.name.startswith(".")]
     with closing(duckdb.connect()) as connection:
-        for one, table in {**tables, "side_input": side_input()}.items():
-            connection.register(one, table)
+        for table_name, table in {**tables, "side_input": side_input()}.items():
+            connection.register(table_name, table)
         text = references(QUERIES[name])
         kinds = [kind for _, kind, *_ in connection.execute(f"DESCRIBE {text}").fetchall()]
         columns = [f"c{i}" for i in range(len(kinds))]
-        names, struct = ", ".join(columns), ", ".join(f"{one} VARCHAR" for one in columns)
+        names, struct = ", ".join(columns), ", ".join(f"{column} VARCHAR" for column in columns)
         connection.execute(f"CREATE TABLE wanted AS SELECT * FROM ({text}) AS w({names})")
         connection.execute("CREATE TABLE found AS FROM wanted LIMIT 0")
         connection.execute("ALTER TABLE found ADD COLUMN sign TINYINT")
         if files:
             lines = f"columns = {{data: 'STRUCT({struct})', type: 'VARCHAR'}}, format = 'newline_delimited'"
-            given = ", ".join(f"CAST(data.{one} AS {kind})" for one, kind in zip(columns, kinds, strict=True))
+            given = ", ".join(f"CAST(data.{column} AS {kind})" for column, kind in zip(columns, kinds, strict=True))
             signed = f"SELECT {given}, CASE type WHEN 'insert' THEN 1 ELSE -1 END FROM read_json($files, {lines})"
             connection.execute(f"INSERT INTO found {signed}", {"files": files})
         both = f"SELECT *, 1 AS sign FROM wanted UNION ALL SELECT {names}, -sign FROM found"
@@ -147,7 +147,7 @@ def measure_flink(
         query = flink_form(QUERIES[name])
         results = {parallelism: Path(place) / f"results-{parallelism}" for parallelism in PARALLEL}
         jobs = [FlinkJob(query, parallelism, str(of_all), str(folder)) for parallelism, folder in results.items()]
-        timed = [FlinkJob(query, parallelism, str(one)) for parallelism in PARALLEL for one in (few, of_all)]
+        timed = [FlinkJob(query, parallelism, str(folder)) for parallelism in PARALLEL for folder in (few, of_all)]
         answers = run_jobs(runs, [*jobs, *timed * rounds])
         say(f"{name}: results of Flink")
         counts = [compare(name, tables, folder) for folder in results.values()]

@@ -56,8 +56,8 @@ class WorkStep:
         """The rows of each stream."""
         made = {}
         for i, name in enumerate(STREAMS):
-            own = np.flatnonzero(self.order == i)
-            columns = (self.keys[own], self.times[own], own + self.start)
+            positions = np.flatnonzero(self.order == i)
+            columns = (self.keys[positions], self.times[positions], positions + self.start)
             made[name] = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=SCHEMA)
         return made
 
@@ -167,7 +167,7 @@ class Peer:
     windows: tuple[str, ...] = (ROWS, RANGE)
 
 
-def found(peer: Peer, work: PeerWork) -> tuple[int, int | None]:
+def results_of(peer: Peer, work: PeerWork) -> tuple[int, int | None]:
     """Return the number of results of all arrivals and the sum of all their values, without timing."""
     engine = peer.start(work)
     results, totals = 0, []
@@ -175,7 +175,7 @@ def found(peer: Peer, work: PeerWork) -> tuple[int, int | None]:
         table = engine.push(engine.prepare(step))
         results += engine.count(table)
         totals.append(engine.total(table))
-    return results, None if None in totals else sum(one or 0 for one in totals)
+    return results, None if None in totals else sum(total or 0 for total in totals)
 
 
 class PeerTurn:

@@ -31,23 +31,23 @@ class DifferenceWindows(NamedTuple):
 
 
 @inlined
-def put_out(windows: DifferenceWindows, key: int, rows: np.ndarray, signs: np.ndarray, found: int, sign: int) -> int:
+def put_out(windows: DifferenceWindows, key: int, rows: np.ndarray, signs: np.ndarray, written: int, sign: int) -> int:
     """Write all tuples of A with a key to the output; return the number of rows written so far."""
     mask, t = windows.keys.shape[1] - 1, windows.first[key]
     while t >= 0:
-        rows[found], signs[found] = t, sign
-        found += 1
+        rows[written], signs[written] = t, sign
+        written += 1
         t = windows.lists[0, t & mask]
-    return found
+    return written
 
 
 @inlined
-def net(windows: DifferenceWindows, rows: np.ndarray, signs: np.ndarray, found: int) -> int:
+def net(windows: DifferenceWindows, rows: np.ndarray, signs: np.ndarray, written: int) -> int:
     """Reduce changes to one for each tuple whose state they change in total; return their number."""
     mask, kept = windows.keys.shape[1] - 1, 0
-    for x in range(found):
+    for x in range(written):
         windows.flips[rows[x] & mask] ^= 1
-    for x in range(found):
+    for x in range(written):
         if windows.flips[rows[x] & mask]:
             # Changes of a tuple alternate, so the first of an odd number of changes equals the last.
             windows.flips[rows[x] & mask] = 0
@@ -66,7 +66,7 @@ def difference_loop(
     keys    int64[arrivals]
     rows    int64[room], with room enough; `signs` uint8[room], 1 = enters, 0 = leaves
     """
-    mask, found = windows.keys.shape[1] - 1, 0
+    mask, written = windows.keys.shape[1] - 1, 0
     for a in range(order.shape[0]):
         i, key = np.int64(order[a]), keys[a]
         s = windows.following[i]
@@ -76,7 +76,7 @@ def difference_loop(
             if i:
                 windows.counts[i, gone] -= 1
                 if windows.counts[1, gone] + windows.counts[2, gone] == 0:
-                    found = put_out(windows, gone, rows, signs, found, 1)
+                    written = put_out(windows, gone, rows, signs, written, 1)
             else:
                 # The oldest tuple is the last in the list of its key.
                 before = windows.lists[1, old & mask]
@@ -85,14 +85,14 @@ def difference_loop(
                 else:
                     windows.first[gone] = -1
                 if windows.counts[1, gone] + windows.counts[2, gone] == 0:
-                    rows[found], signs[found] = old, 0
-                    found += 1
+                    rows[written], signs[written] = old, 0
+                    written += 1
         windows.keys[i, s & mask] = key
         windows.following[i] = s + 1
         free = windows.counts[1, key] + windows.counts[2, key] == 0
         if i:
             if free:
-                found = put_out(windows, key, rows, signs, found, 0)
+                written = put_out(windows, key, rows, signs, written, 0)
             windows.counts[i, key] += 1
             continue
         head = windows.first[key]
@@ -101,6 +101,6 @@ def difference_loop(
             windows.lists[1, head & mask] = s
         windows.first[key] = s
         if free:
-            rows[found], signs[found] = s, 1
-            found += 1
-    return net(windows, rows, signs, found)
+            rows[written], signs[written] = s, 1
+            written += 1
+    return net(windows, rows, signs, written)

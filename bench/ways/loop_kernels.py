@@ -217,7 +217,7 @@ def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: L
 
 
 @jit
-def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: LoopTables, found: np.ndarray) -> int:
+def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: LoopTables, walk: np.ndarray) -> int:
     """Join m streams on one key over their hash tables only, ROWS `window` each; write row ids; return their number.
 
     order uint8[n], keys int64[n] in arrival order, found int64[m] room for the walk. At each stream the walk takes
@@ -243,9 +243,9 @@ def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: 
                     j -= 1
                 if j < 0:
                     break
-                s = np.int64(link[u64(j), u64(found[u64(j)] & mask)])
+                s = np.int64(link[u64(j), u64(walk[u64(j)] & mask)])
                 continue
-            found[u64(j)] = s
+            walk[u64(j)] = s
             k = j + 1
             if k == i:
                 k += 1
@@ -253,9 +253,9 @@ def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: 
                 j = k
                 s = np.int64(heads[u64(row + j)])
                 continue
-            found[u64(i)] = nxt[u64(i)]
+            walk[u64(i)] = nxt[u64(i)]
             for k in range(m):
-                ids[u64(k), u64(n)] = found[u64(k)]
+                ids[u64(k), u64(n)] = walk[u64(k)]
             n += 1
             s = np.int64(link[u64(j), u64(s & mask)])
         s = nxt[u64(i)]

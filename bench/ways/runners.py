@@ -46,11 +46,11 @@ class RuntimeRunner:
 
     def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """As of a Runner."""
-        pushes, push, found = chunk.arrow, self.runtime.push, []
+        pushes, push, counts = chunk.arrow, self.runtime.push, []
         start = thread_time()
         for rows, order in pushes:
-            found.append(push(rows, order).num_rows)
-        return thread_time() - start, found
+            counts.append(push(rows, order).num_rows)
+        return thread_time() - start, counts
 
     @property
     def nbytes(self) -> int:
@@ -94,8 +94,8 @@ class EngineRunner:
     def push(self, order: Order, columns: Columns, times: Sequence[Keys] = ()) -> int:
         """Take one push, with event times by stream if the query has them; return the number of its results."""
         open_push(self.modules, columns)
-        for i, own in enumerate(times):
-            self.modules.set_values(i, 0, own, self.modules.ring_slices(i, len(own)))
+        for i, stream_times in enumerate(times):
+            self.modules.set_values(i, 0, stream_times, self.modules.ring_slices(i, len(stream_times)))
         if times:
             ticked = self.clock.tick(order, list(times), None)
             self.modules.read_clock(ticked.reading)
@@ -106,13 +106,15 @@ class EngineRunner:
 
     def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """As of a Runner."""
-        pushes, found = chunk.columns, []
+        pushes, counts = chunk.columns, []
         streams = range(len(self.modules.graph.names)) if chunk.timed else ()
-        times = [[own[order == i] for i in streams] for (order, _), own in zip(pushes, chunk.times, strict=True)]
+        times = [
+            [all_times[order == i] for i in streams] for (order, _), all_times in zip(pushes, chunk.times, strict=True)
+        ]
         start = thread_time()
-        for (order, columns), own in zip(pushes, times, strict=True):
-            found.append(self.push(order, columns, own))
-        return thread_time() - start, found
+        for (order, columns), push_times in zip(pushes, times, strict=True):
+            counts.append(self.push(order, columns, push_times))
+        return thread_time() - start, counts
 
 
 class LoopRunner:
@@ -131,7 +133,7 @@ class LoopRunner:
         self.bits = max(min(keys, streams * window).bit_length(), 4)
         indexes = 6 if join == CHAIN else streams
         self.kept = tables(streams, indexes, indexes, self.bits, window, 1)
-        self.found = np.zeros(streams, np.int64)
+        self.matches = np.zeros(streams, np.int64)
         self.held_times = np.zeros(self.kept.held.shape if span else (0, 0), np.int64)
 
     def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
@@ -147,19 +149,19 @@ class LoopRunner:
             # The buffer is twice as large as needed, so that a wrong count is detected and does not crash. The buffer
             # is written once, so that no page is mapped while the clock runs.
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
-        pushes, found = list(zip(chunk.raw, chunk.times, strict=True)), []
+        pushes, counts = list(zip(chunk.raw, chunk.times, strict=True)), []
         start = thread_time()
         for (order, keys), times in pushes:
-            found.append(self._push(order, keys, times))
-        return thread_time() - start, found
+            counts.append(self._push(order, keys, times))
+        return thread_time() - start, counts
 
     def _push(self, order: Order, keys: Keys, times: Keys) -> int:
         if self.join == CHAIN:
             return int(w2_loop(order, keys, self.window, self.bits, self.kept))
         if self.join == FOUR:
-            width, own = (self.span, times) if self.span else (self.window, None)
-            return int(w1_loop(order, keys.reshape(-1), own, width, self.bits, self.kept, self.held_times))
-        return int(w21_loop(order, keys.reshape(-1), self.window, self.bits, self.kept, self.found))
+            width, ticks = (self.span, times) if self.span else (self.window, None)
+            return int(w1_loop(order, keys.reshape(-1), ticks, width, self.bits, self.kept, self.held_times))
+        return int(w21_loop(order, keys.reshape(-1), self.window, self.bits, self.kept, self.matches))
 
     @property
     def nbytes(self) -> int:
@@ -170,7 +172,7 @@ class LoopRunner:
     def state_bytes(self) -> int:
         """Bytes of buckets, keys, links and event times."""
         kept = self.kept
-        arrays = (kept.heads, kept.link, kept.held, kept.nxt, self.found, self.held_times)
+        arrays = (kept.heads, kept.link, kept.held, kept.nxt, self.matches, self.held_times)
         return sum(array.nbytes for array in arrays)
 
 
@@ -182,8 +184,8 @@ class SmallPushes:
 
     def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of all arrivals."""
-        seconds, found = self.runner.take(replace(chunk, push=self.push), None)
-        return seconds, [sum(found)]
+        seconds, counts = self.runner.take(replace(chunk, push=self.push), None)
+        return seconds, [sum(counts)]
 
 
 def turn(runners: Mapping[str, Runner], chunk: ArrivalChunk, first: int) -> tuple[dict[str, float], int]:
@@ -196,12 +198,14 @@ def turn(runners: Mapping[str, Runner], chunk: ArrivalChunk, first: int) -> tupl
     names = names[first % len(names) :] + names[: first % len(names)]
     names += [name for name in runners if name not in names]
     seconds: dict[str, float] = {}
-    found: dict[str, list[int]] = {}
+    counts: dict[str, list[int]] = {}
     for name in names:
-        known = next((own for own in found.values() if len(own) == len(chunk.raw)), None)
-        seconds[name], found[name] = runners[name].take(chunk, known)
-    agree("the pushes of one round", {name: own for name, own in found.items() if len(own) == len(chunk.raw)})
-    totals = {name: sum(own) for name, own in found.items()}
+        known = next((numbers for numbers in counts.values() if len(numbers) == len(chunk.raw)), None)
+        seconds[name], counts[name] = runners[name].take(chunk, known)
+    agree(
+        "the pushes of one round", {name: numbers for name, numbers in counts.items() if len(numbers) == len(chunk.raw)}
+    )
+    totals = {name: sum(numbers) for name, numbers in counts.items()}
     agree("the results of one round", totals)
     return seconds, totals[names[0]]
 
@@ -227,9 +231,9 @@ def rounds(
     with without_gc():
         for number in range(count + 1):
             say(f"round {number} of {count}")
-            seconds, found = turn(runners, source.draw(arrivals, push), number)
+            seconds, added = turn(runners, source.draw(arrivals, push), number)
             if number:
-                results += found
-                for name, one in seconds.items():
-                    taken[name].append(one)
+                results += added
+                for name, spent in seconds.items():
+                    taken[name].append(spent)
     return taken, results

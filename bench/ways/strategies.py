@@ -189,7 +189,7 @@ def pauses(
         runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=name, count_only=True)
     plans = [turnover.reversed_plan, turnover.plan]
     counts = [timed_pushes(runtime, pushes)[1]]
-    found = []
+    measured = []
     with without_gc():
         for number in range(transitions):
             usual, results = timed_pushes(runtime, pushes, least)
@@ -203,5 +203,5 @@ def pauses(
             counts.append(results)
             latency = call + after[0]
             longest = np.maximum(latency, after[1:].max(axis=0))
-            found.append(Pause(call, latency, longest, np.median(usual, axis=0), usual.max(axis=0)))
-    return found, counts
+            measured.append(Pause(call, latency, longest, np.median(usual, axis=0), usual.max(axis=0)))
+    return measured, counts

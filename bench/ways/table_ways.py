@@ -56,7 +56,7 @@ class EddyWay:
         bid = eddy.Stream("bid", SCHEMAS["bid"], window=eddy.Rows(window))
         auction, *names = [eddy.Table(name, SCHEMAS[name], key="id") for name in INPUTS[1:]]
         on = ["bid.auction = auction.id", "auction.seller = person.id", "auction.category = category.id"]
-        branches = [eddy.Branch([one], [text], "left") for one, text in zip(names, on[1:], strict=True)]
+        branches = [eddy.Branch([table], [text], "left") for table, text in zip(names, on[1:], strict=True)]
         query = eddy.Query(
             [bid, auction] if left else [bid, auction, *names],
             on[:1] if left else on,
@@ -143,19 +143,19 @@ class PlainPython:
 
     def _name(self, out: list[tuple[int, ...]], i: int, key: int, value: int) -> None:
         values, auctions = (self.persons, self.of_person) if i == 2 else (self.categories, self.of_category)
-        own = auctions.get(key, ())
-        for auction in own:
+        matching = auctions.get(key, ())
+        for auction in matching:
             self._results(out, -1, auction, self.of_auction.get(auction, ()))
         values[key] = value
-        for auction in own:
+        for auction in matching:
             self._results(out, 1, auction, self.of_auction.get(auction, ()))
 
     def signed(self, changes: list[tuple[int, ...]]) -> Sums:
         """As of a TableWay."""
         if not changes:
             return (0,) * 5
-        found = np.array(changes, np.int64)
-        return int(found[:, 0].sum()), *(found[:, 0] @ found[:, 1:]).tolist()
+        rows = np.array(changes, np.int64)
+        return int(rows[:, 0].sum()), *(rows[:, 0] @ rows[:, 1:]).tolist()
 
 
 class Recomputed:
@@ -244,12 +244,12 @@ class DuckDBWay(Recomputed):
                     " QUALIFY row_number() OVER (PARTITION BY id ORDER BY v DESC) = 1"
                 )
         database.execute(f"CREATE OR REPLACE TABLE following AS {JOINED}")
-        found = database.sql(
+        changes = database.sql(
             "SELECT 1 AS sign, * FROM (FROM following EXCEPT FROM answer) UNION ALL"
             " SELECT -1, * FROM (FROM answer EXCEPT FROM following)"
         ).to_arrow_table()
         database.execute("DROP TABLE answer; ALTER TABLE following RENAME TO answer")
-        return found
+        return changes
 
     def signed(self, changes: pa.Table) -> Sums:
         """As of a TableWay."""

@@ -18,17 +18,17 @@ def theta_loop(
     held    int64[2, ring], the values of each stream by slot; `nxt` int64[2], the numbers of the next arrivals
     ids     int32[2, room]
     """
-    mask, found = held.shape[1] - 1, 0
+    mask, count = held.shape[1] - 1, 0
     for a in range(order.shape[0]):
         i, v = np.int64(order[a]), values[a]
         j, s = 1 - i, nxt[i]
         for t in range(max(nxt[j] - window, 0), nxt[j]):
             w = held[j, t & mask]
             if (i == 0 and v < w) or (i == 1 and w < v):
-                if found < ids.shape[1]:
-                    ids[i, found] = s
-                    ids[j, found] = t
-                found += 1
+                if count < ids.shape[1]:
+                    ids[i, count] = s
+                    ids[j, count] = t
+                count += 1
         held[i, s & mask] = v
         nxt[i] = s + 1
-    return found
+    return count

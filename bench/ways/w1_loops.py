@@ -37,13 +37,13 @@ def compiled(cc: str) -> ctypes.CDLL:
         command = [cc, "-O3", "-march=native", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS)
-            found = ctypes.CDLL(str(library))
+            loaded = ctypes.CDLL(str(library))
         except subprocess.CalledProcessError as failed:
             raise EddyError(f"{cc} could not compile {SOURCE.name}: {failed.stderr.strip()}") from failed
         except (OSError, subprocess.TimeoutExpired) as failed:
             raise EddyError(f"{SOURCE.name} could not be compiled and loaded with {cc}: {failed}") from failed
-    found.w1.restype = ctypes.c_int64
-    return found
+    loaded.w1.restype = ctypes.c_int64
+    return loaded
 
 
 def compiler_version(cc: str) -> str:
@@ -112,8 +112,8 @@ class PayloadLoop(CLoop):
         if known is None or max(known) > self.room:
             raise StateError(f"the loop has room for {self.room} results of a push, which are {known}")
         pushes = [(order, keys.reshape(-1).copy(), np.arange(len(order))) for order, keys in chunk.raw]
-        found = []
+        counts = []
         start = thread_time()
         for order, keys, values in pushes:
-            found.append(self.push(order, keys, None, values))
-        return thread_time() - start, found
+            counts.append(self.push(order, keys, None, values))
+        return thread_time() - start, counts

@@ -80,8 +80,8 @@ def drifting(regimes: list[Regime], each: int, slices: int) -> tuple[Phase, ...]
 
 def one_key(streams: int, draw: Draw, others: Mapping[int, Draw], kills: Mapping[int, float]) -> Regime:
     """Return the regime of streams on one key; `others` are drawn differently, and `kills` have few keys."""
-    own = {i: others.get(i, draw) for i in range(streams)}
-    draws = {f"S{i:02}.k": replace(one, hit=kills.get(i, one.hit)) for i, one in own.items()}
+    by_stream = {i: others.get(i, draw) for i in range(streams)}
+    draws = {f"S{i:02}.k": replace(drawn, hit=kills.get(i, drawn.hit)) for i, drawn in by_stream.items()}
     return f"{', '.join(f'S{i:02}' for i in sorted(kills)) or 'none'} kills", draws, (1.0,) * streams
 
 
@@ -203,9 +203,11 @@ def _shapes() -> list[WorkloadShape]:
     left, right, skewed = chain6(1_000, "A"), chain6(1_000, "F"), chain6(1_000, "F", fan=6, skew=0.4)
     clockwise = sized(CYCLE, 2_000, {"a": 0.2, "b": 12, "c": 12, "d": 12}, "a is rare")
     counter = sized(CYCLE, 2_000, {"a": 12, "b": 12, "c": 0.2, "d": 12}, "c is rare")
-    fans = [dict(zip("pqrstu", own, strict=True)) for own in ((40, 5, 0.5, 40, 5, 0.5), (0.5, 5, 40, 0.5, 5, 40))]
+    fans = [
+        dict(zip("pqrstu", amounts, strict=True)) for amounts in ((40, 5, 0.5, 40, 5, 0.5), (0.5, 5, 40, 0.5, 5, 40))
+    ]
     rare = zip(fans, ("r, u", "p, s"), strict=True)
-    pairs, others = (sized(CLIQUE, 2_000, own, f"{name} are rare", 0.003) for own, name in rare)
+    pairs, others = (sized(CLIQUE, 2_000, fan, f"{name} are rare", 0.003) for fan, name in rare)
     third, turning, wide = arms(1_000, "U"), *([either(rows, killer) for killer in "US"] for rows in (1_000, 4_000))
     # Judged by single columns, U eliminates least. But T passes all tuples that S passes, and U eliminates nearly all
     # of these.

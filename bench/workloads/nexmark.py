@@ -208,8 +208,8 @@ def streams(name: str) -> list[Stream]:
     """Return the streams of a query."""
     window = None if name in WINDOWED else Unbounded()
     schemas = {"person": PERSON, "auction": AUCTION, "bid": BID}
-    found = [Stream(one, schema, window=window, time="dateTime") for one, schema in schemas.items()]
-    return [*found, Table("side_input", SIDE_INPUT, key="key")]
+    windowed = [Stream(event, schema, window=window, time="dateTime") for event, schema in schemas.items()]
+    return [*windowed, Table("side_input", SIDE_INPUT, key="key")]
 
 
 def events(count: int, seed: int, spacing: timedelta = timedelta(milliseconds=20)) -> dict[str, pa.Table]:

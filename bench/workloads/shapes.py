@@ -57,7 +57,7 @@ class Draw:
     luck: str = ""
 
 
-def between(one: Draw, other: Draw, part: float) -> Draw:
+def between(first: Draw, other: Draw, part: float) -> Draw:
     """Return a draw between two draws of the same luck, at a fraction `part` of the distance from the first.
 
     >>> between(Draw(10, hit=0.5), Draw(30, hit=1.0), 0.5)
@@ -68,11 +68,11 @@ def between(one: Draw, other: Draw, part: float) -> Draw:
         return near + part * (far - near)
 
     return replace(
-        one,
-        size=round(mixed(one.size, other.size)),
-        hit=mixed(one.hit, other.hit),
-        skew=mixed(one.skew, other.skew),
-        hot=mixed(one.hot, other.hot),
+        first,
+        size=round(mixed(first.size, other.size)),
+        hit=mixed(first.hit, other.hit),
+        skew=mixed(first.skew, other.skew),
+        hot=mixed(first.hot, other.hot),
     )
 
 
@@ -89,7 +89,7 @@ def keys(draw: Draw, count: int, rng: np.random.Generator) -> Int64s:
 def columns(draws: Mapping[str, Draw], stream: int, count: int, rng: np.random.Generator) -> list[Int64s]:
     """Return `count` tuples of a stream as columns, in the order of `draws`."""
     lucks = {name: rng.random(count) for name in draws}
-    found = []
+    drawn = []
     for name, draw in draws.items():
         luck = lucks[draw.luck.removeprefix("-") or name]
         if draw.luck.startswith("-"):
@@ -99,8 +99,8 @@ def columns(draws: Mapping[str, Draw], stream: int, count: int, rng: np.random.G
         missing = np.flatnonzero(luck >= draw.hit)
         # Streams have different misses: a miss of one stream is never a miss of another stream.
         values[missing] = ((stream + 1) << 32) + rng.integers(0, MISSES, len(missing))
-        found.append(values)
-    return found
+        drawn.append(values)
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,10 @@ class ShapeArrivals:
                 order = self.order[at : min(at + size, end)]
                 at += len(order)
                 ends = [t + n for t, n in zip(taken, np.bincount(order, minlength=len(taken)).tolist(), strict=True)]
-                own = [[one[t:e] for one in keys] for keys, t, e in zip(self.keys, taken, ends, strict=True)]
-                made.append((name, (batches(self.query, own), order)))
+                push_keys = [
+                    [column[t:e] for column in keys] for keys, t, e in zip(self.keys, taken, ends, strict=True)
+                ]
+                made.append((name, (batches(self.query, push_keys), order)))
                 taken = ends
         return made
 
@@ -199,7 +201,7 @@ class WorkloadShape:
         predicates = []
         for letter in sorted(set("".join(self.streams.values()))):
             members = [name for name, letters in self.streams.items() if letter in letters]
-            predicates += [f"{one}.{letter} = {other}.{letter}" for one, other in pairwise(members)]
+            predicates += [f"{member}.{letter} = {other}.{letter}" for member, other in pairwise(members)]
         return Query(streams, predicates)
 
     def scaled(self, part: float) -> WorkloadShape:
@@ -223,7 +225,7 @@ class WorkloadShape:
             shares = np.array(phase.rates) / sum(phase.rates)
             orders.append(rng.choice(len(shares), phase.arrivals, p=shares).astype(np.uint8))
             self._draw_keys(phase, orders[-1], keys, rng)
-        joined = [[np.concatenate(parts) for parts in zip(*own, strict=True)] for own in keys]
+        joined = [[np.concatenate(parts) for parts in zip(*chunks, strict=True)] for chunks in keys]
         phases = [(phase.name, phase.arrivals) for phase in self.phases]
         return ShapeArrivals(self.query, np.concatenate(orders), joined, len(warm), phases)
 

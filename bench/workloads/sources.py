@@ -75,8 +75,8 @@ def chain(window: int) -> Query:
 
 def batches(query: Query, columns: Columns) -> dict[str, pa.RecordBatch]:
     """Return rows by stream; `columns` are those of each schema."""
-    own = zip(query.streams, columns, strict=True)
-    return {s.name: pa.RecordBatch.from_arrays([pa.array(one) for one in c], schema=s.schema) for s, c in own}
+    pairs = zip(query.streams, columns, strict=True)
+    return {s.name: pa.RecordBatch.from_arrays([pa.array(column) for column in c], schema=s.schema) for s, c in pairs}
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class ArrivalChunk:
         made = []
         for (order, keys), times in zip(self.columns, self.times, strict=True):
             places = [np.flatnonzero(order == i) for i in range(len(names))]
-            values = [[own] if VALUE in has else [] for own, has in zip(places, names, strict=True)]
-            ticks = [[times[own]] if TIME in has else [] for own, has in zip(places, names, strict=True)]
+            values = [[place] if VALUE in has else [] for place, has in zip(places, names, strict=True)]
+            ticks = [[times[place]] if TIME in has else [] for place, has in zip(places, names, strict=True)]
             rows = [[*key, *value, *tick] for key, value, tick in zip(keys, values, ticks, strict=True)]
             made.append((batches(self.query, rows), order))
         return made
@@ -183,10 +183,10 @@ class Permuted:
         """Return the next n arrivals in pushes of `push`."""
         order = self.rng.integers(0, len(self._keys), n, dtype=np.uint8)
         keys = np.empty((n, 1), np.int64)
-        for i, own in enumerate(self._keys):
+        for i, stream_keys in enumerate(self._keys):
             at = np.flatnonzero(order == i)
-            keys[at, 0] = own[(self._next[i] + np.arange(len(at))) % len(own)]
-            self._next[i] = (self._next[i] + len(at)) % len(own)
+            keys[at, 0] = stream_keys[(self._next[i] + np.arange(len(at))) % len(stream_keys)]
+            self._next[i] = (self._next[i] + len(at)) % len(stream_keys)
         return ArrivalChunk(self.query, order, keys, push)
 
 
@@ -254,10 +254,10 @@ class Turnover:
 
         With full windows that arrival has a result. Raises ValueError if no key is in all streams.
         """
-        own = [frozenset(self.keys[self.order == i].tolist()) for i in range(len(self.names))]
-        common = np.flatnonzero(np.isin(self.keys, list(frozenset.intersection(*own))))
+        key_sets = [frozenset(self.keys[self.order == i].tolist()) for i in range(len(self.names))]
+        common = np.flatnonzero(np.isin(self.keys, list(frozenset.intersection(*key_sets))))
         if not len(common):
-            raise ValueError(f"no key is in all {len(own)} streams")
+            raise ValueError(f"no key is in all {len(key_sets)} streams")
         return replace(self, order=np.roll(self.order, -common[0]), keys=np.roll(self.keys, -common[0]))
 
     def cut(self, arrivals: int, first: int = 0) -> ArrivalChunk:

@@ -70,7 +70,7 @@ class SlotDirectory:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(one.nbytes for one in (self.keys, self.cells, self.live, self._freed, self._table))
+        return sum(array.nbytes for array in (self.keys, self.cells, self.live, self._freed, self._table))
 
     @property
     def slots(self) -> Int64s:
@@ -95,9 +95,9 @@ class SlotDirectory:
 
     def _resize(self, room: int) -> None:
         def longer(array: Int64s) -> Int64s:
-            found = np.zeros((room, *array.shape[1:]), np.int64)
-            found[: len(array)] = array
-            return found
+            grown = np.zeros((room, *array.shape[1:]), np.int64)
+            grown[: len(array)] = array
+            return grown
 
         keys, live, table = longer(self.keys), longer(self.live), np.full(2 * room, -1, np.int64)
         rehash(keys, table, self._seeds, live, self._meta)
@@ -124,8 +124,8 @@ class SlotDirectory:
 
     def remove_listed(self, slots: Int64s, heads: Int64s, links: Int64s, owners: Int64s) -> None:
         """Remove the keys of slots, and the slots from the lists of their owners (`Values`), at once."""
-        own = self.keys, self._table, self._seeds, self._freed, self.live, self._meta
-        discard(heads, links, owners, *own, slots)
+        arrays = self.keys, self._table, self._seeds, self._freed, self.live, self._meta
+        discard(heads, links, owners, *arrays, slots)
 
     def with_cells(self, cells: Int64s) -> SlotDirectory:
         """Return a directory that shares all but the cells, int64[capacity, fields]."""
@@ -135,8 +135,8 @@ class SlotDirectory:
 
     def check(self) -> None:
         """Raise StateError unless the invariants hold. O(slots), for tests."""
-        own = self.slots
-        if len(own) != len(self) or not np.array_equal(self.find(self.keys[own]), own):
-            raise StateError(f"a directory of {len(self)} keys does not find all of its {len(own)} slots")
-        if np.count_nonzero(self._table >= 0) != len(own) or 2 * self.capacity > len(self._table):
+        slots = self.slots
+        if len(slots) != len(self) or not np.array_equal(self.find(self.keys[slots]), slots):
+            raise StateError(f"a directory of {len(self)} keys does not find all of its {len(slots)} slots")
+        if np.count_nonzero(self._table >= 0) != len(slots) or 2 * self.capacity > len(self._table):
             raise StateError("the table of a directory has other entries than its keys")

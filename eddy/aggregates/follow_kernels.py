@@ -75,8 +75,8 @@ def write_row(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> None
     count = np.int64(1)
     for k in range(m):
         v = ring.roots[u64(k)]
-        target[u64(k)] = ring.found[u64(v), 0]
-        count = times(ring, count, ring.found[u64(v), 2])
+        target[u64(k)] = ring.walk[u64(v), 0]
+        count = times(ring, count, ring.walk[u64(v), 2])
     target[u64(m)] = count
     if m > 1:
         ring.meta[M_FOUND] += abs(count)
@@ -85,7 +85,7 @@ def write_row(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> None
         factor = np.int64(1)
         for j in range(m):
             if j != k:
-                factor = times(ring, factor, ring.found[u64(ring.roots[u64(j)]), 2])
+                factor = times(ring, factor, ring.walk[u64(ring.roots[u64(j)]), 2])
         row = ring.tree[u64(v)]
         for g in range(row[T_PART0], row[T_PART1]):
             part = ring.parts[u64(g)]
@@ -99,7 +99,7 @@ def write_row(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> None
 @inlined
 def first_candidate(arena: Arena, ring: Ring, hop: Int64s) -> int:
     """Return the newest tuple of a root with the key of the one found before."""
-    at = record_of(arena, hop[J_FROM], ring.found[u64(hop[J_FROM]), 0]) + arena.attrs[u64(hop[J_FROM_ATTR]), A_OFFSET]
+    at = record_of(arena, hop[J_FROM], ring.walk[u64(hop[J_FROM]), 0]) + arena.attrs[u64(hop[J_FROM_ATTR]), A_OFFSET]
     return newest(arena, hop[J_ATTR], np.int64(arena.recs[u64(at + 1)]))
 
 
@@ -112,33 +112,33 @@ def expand_tuple(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> N
         write_row(arena, ring, root, at, out)
         return
     first = ring.hops[u64(hops)]
-    ring.found[u64(first[J_STREAM]), 1] = first_candidate(arena, ring, first)
+    ring.walk[u64(first[J_STREAM]), 1] = first_candidate(arena, ring, first)
     while level >= 0:
         hop = ring.hops[u64(hops + level)]
         q = hop[J_STREAM]
-        t = ring.found[u64(q), 1]
+        t = ring.walk[u64(q), 1]
         if t < ring.bounds[u64(q), B_LOW]:
             level -= 1
             continue
         link = record_of(arena, q, t) + arena.attrs[u64(hop[J_ATTR]), A_OFFSET]
-        ring.found[u64(q), 1] = np.int64(arena.recs[u64(link)])
+        ring.walk[u64(q), 1] = np.int64(arena.recs[u64(link)])
         if t >= ring.bounds[u64(q), B_NEXT]:
             continue
         ring.meta[M_WALKED] += 1
         total = product(arena, ring, q, t, np.int64(-1))
         if total == 0:
             continue
-        own = ring.terms[u64(q)]
+        terms = ring.terms[u64(q)]
         for f in range(ring.tree[u64(q), T_WIDTH]):
-            own[u64(f)] = 0
-        add_term(arena, ring, own, np.int64(0), q, t, total, np.int64(-1), np.int64(0), np.int64(1))
-        ring.found[u64(q), 0], ring.found[u64(q), 2] = t, own[0]
+            terms[u64(f)] = 0
+        add_term(arena, ring, terms, np.int64(0), q, t, total, np.int64(-1), np.int64(0), np.int64(1))
+        ring.walk[u64(q), 0], ring.walk[u64(q), 2] = t, terms[0]
         if level == last:
             write_row(arena, ring, root, at, out)
         else:
             level += 1
             following = ring.hops[u64(hops + level)]
-            ring.found[u64(following[J_STREAM]), 1] = first_candidate(arena, ring, following)
+            ring.walk[u64(following[J_STREAM]), 1] = first_candidate(arena, ring, following)
 
 
 @step
@@ -154,7 +154,7 @@ def expand(arena: Arena, ring: Ring, out: Int64s) -> bool:
             for f in range(row[T_WIDTH]):
                 empty = empty and ring.deltas[u64(at + f)] == 0
             if not empty:
-                ring.found[u64(v), 0], ring.found[u64(v), 2] = s, ring.deltas[u64(at)]
+                ring.walk[u64(v), 0], ring.walk[u64(v), 2] = s, ring.deltas[u64(at)]
                 expand_tuple(arena, ring, v, at, out)
     if ring.meta[M_OUT] > out.shape[0]:
         ring.meta[M_NEED], ring.meta[M_OUT] = ring.meta[M_OUT], before

@@ -198,8 +198,8 @@ class Groups:
         # The end of the input changes nothing in a changelog: without a push the changelog has no rows.
         always = self._always and not (self.changelog and finished and not len(table))
         change = self.state.change(rows, self.state.keys(rows, buckets), always)
-        found, done = self._carried(change, progress, watermark)
-        return found, done._replace(failed=(*failed, *done.failed)) if failed else done
+        carried, done = self._carried(change, progress, watermark)
+        return carried, done._replace(failed=(*failed, *done.failed)) if failed else done
 
     def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
         """Process rows that each stand for many results; see `follow`. Not for windows of event time."""
@@ -305,18 +305,18 @@ class Groups:
     def _inputs(self, table: pa.Table) -> list[Column]:
         """Return the inputs of joined rows. Raises an error of Arrow."""
         return [
-            table.column(one.name) if one.expression is None else evaluated(one.expression, table)
-            for one in self.aggregation.inputs
+            table.column(argument.name) if argument.expression is None else evaluated(argument.expression, table)
+            for argument in self.aggregation.inputs
         ]
 
     def _argument_faults(self, table: pa.Table) -> Faults:
         """Return the joined rows on which an argument fails."""
         faults, keys = Faults(), {number for _, number in self.aggregation.keys}
-        for number, one in enumerate(self.aggregation.inputs):
-            if one.expression is not None:
+        for number, argument in enumerate(self.aggregation.inputs):
+            if argument.expression is not None:
                 kind = "group_by" if number in keys else "aggregate"
-                for row, reason in reasons(partial(evaluated, one.expression), table).items():
-                    faults.setdefault(row, Fault(kind, str(one.expression), reason))
+                for row, reason in reasons(partial(evaluated, argument.expression), table).items():
+                    faults.setdefault(row, Fault(kind, str(argument.expression), reason))
         return dict(sorted(faults.items()))
 
     # Rows of groups
@@ -378,25 +378,25 @@ class Groups:
         failing, made, rows = set[int](), list[Made](), list[Int64s]()
         failed: tuple[pa.RecordBatch, ...] = ()
         for cells, there, sign in ((change.old, change.was, DELETED), (change.new, change.stays, INSERTED)):
-            own = np.flatnonzero(there & ~equal)
-            made.append(self._made(change.keys[own], cells[own]))
-            rows.append(own[made[-1].kept])
+            chosen = np.flatnonzero(there & ~equal)
+            made.append(self._made(change.keys[chosen], cells[chosen]))
+            rows.append(chosen[made[-1].kept])
             if sign == DELETED:
-                failing = {int(own[row]) for row in made[-1].faults}
+                failing = {int(chosen[row]) for row in made[-1].faults}
             else:
-                new = {row: fault for row, fault in made[-1].faults.items() if int(own[row]) not in failing}
+                new = {row: fault for row, fault in made[-1].faults.items() if int(chosen[row]) not in failing}
                 failed = _failed(made[-1], new)
         tables, signs = (
-            [one.table for one in made],
-            [np.full(len(own), k, np.uint8) for own, k in zip(rows, (DELETED, INSERTED), strict=True)],
+            [side.table for side in made],
+            [np.full(len(numbers), k, np.uint8) for numbers, k in zip(rows, (DELETED, INSERTED), strict=True)],
         )
         if self.upsert:
             signs[1][np.isin(rows[1], rows[0])] = UPDATED_TO
             ended = np.flatnonzero(np.isin(rows[0], rows[1], invert=True))
             tables[0], signs[0] = _taken(tables[0], ended), signs[0][ended]
         parts = [
-            table.add_column(0, self.schema.field(0), SIGNS.take(pa.array(own)))
-            for table, own in zip(tables, signs, strict=True)
+            table.add_column(0, self.schema.field(0), SIGNS.take(pa.array(codes)))
+            for table, codes in zip(tables, signs, strict=True)
         ]
         return pa.concat_tables(parts), failed
 
@@ -411,11 +411,11 @@ class Groups:
         slots = state.groups.slots
         keys = state.groups.keys[slots]
         due = self.buckets.due(keys, progress.limit, limit)
-        own = due if self._owned is None else due.only(self._owned(due.starts))
-        rows = self._window_rows(slots, own)
+        kept = due if self._owned is None else due.only(self._owned(due.starts))
+        rows = self._window_rows(slots, kept)
         made, ends = self._made(*rows), rows[2][1]
         failed = tuple((int(ends[row]), *_failed(made, {row: fault})) for row, fault in made.faults.items())
-        self._given = WindowsGiven(ends[made.kept], int(own.ends.max()) if len(own.ends) else -NEVER, failed)
+        self._given = WindowsGiven(ends[made.kept], int(kept.ends.max()) if len(kept.ends) else -NEVER, failed)
         done = GroupsCommit(
             progress._replace(limit=limit, next=due.next), keys[due.closed], tuple(b for _, b in failed)
         )
@@ -434,9 +434,9 @@ class Groups:
     def _window_rows(self, slots: Int64s, due: Due) -> tuple[Int64s, Int64s, tuple[Int64s, Int64s]]:
         """Return keys, cells and bounds of windows over the buckets in some slots, in order of their begins."""
         state, n = self.state, len(due.starts)
-        own = np.ascontiguousarray(slots[due.buckets])
-        stored = [values.of(own) for values in state.values]
-        cells = state.layout.merged(state.groups.cells[own], due.windows, n, stored, state.texts)
+        bucket_slots = np.ascontiguousarray(slots[due.buckets])
+        stored = [values.of(bucket_slots) for values in state.values]
+        cells = state.layout.merged(state.groups.cells[bucket_slots], due.windows, n, stored, state.texts)
         order = np.argsort(due.starts, kind="stable")
         keys = state.groups.keys[slots[due.rows]][order]
         return keys, cells[order], (due.starts[order], due.ends[order])

@@ -63,22 +63,22 @@ def number_rows(words: Int64s, table: Int64s, seeds: Int64s, numbers: Int64s, fi
     table int64[power of two, 2 n or more], all -1; seeds int64[2]; numbers int64[n]: of each row; first int64[n]: a row
     of each number.
     """
-    found = 0
+    count = 0
     mask = table.shape[0] - 1
     for row in range(words.shape[0]):
         place = hash_of(words, row, seeds) & mask
         while True:
             number = table[u64(place)]
             if number < 0:
-                table[u64(place)] = number = found
-                first[u64(found)] = row
-                found += 1
+                table[u64(place)] = number = count
+                first[u64(count)] = row
+                count += 1
                 break
             if same(words, first[u64(number)], words, row):
                 break
             place = (place + 1) & mask
         numbers[u64(row)] = number
-    return found
+    return count
 
 
 @jit
@@ -164,14 +164,14 @@ def enlist(heads: Int64s, links: Int64s, owners: Int64s, slots: Int64s) -> None:
     heads int64[owners], -1 for none; links int64[slots, 2], the next slot and the one before it.
     """
     for x in range(slots.shape[0]):
-        slot, owner = slots[u64(x)], owners[u64(x)]
+        slot, group = slots[u64(x)], owners[u64(x)]
         if links[u64(slot), u64(1)] != OUT:
             continue
-        following = heads[u64(owner)]
+        following = heads[u64(group)]
         links[u64(slot), u64(0)], links[u64(slot), u64(1)] = following, -1
         if following >= 0:
             links[u64(following), u64(1)] = slot
-        heads[u64(owner)] = slot
+        heads[u64(group)] = slot
 
 
 @step
@@ -210,18 +210,18 @@ def discard(
 
 
 @jit
-def listed(heads: Int64s, links: Int64s, owners: Int64s, found: Int64s, places: Int64s) -> int:
+def listed(heads: Int64s, links: Int64s, owners: Int64s, members: Int64s, places: Int64s) -> int:
     """Return how many slots the lists of some owners have; write them, and the place of their owner, if there is room.
 
-    found, places   int64[…], of which both are filled if they have any length
+    members, places  int64[…], of which both are filled if they have any length
     """
     n = 0
-    writes = found.shape[0] > 0
+    writes = members.shape[0] > 0
     for x in range(owners.shape[0]):
         slot = heads[u64(owners[u64(x)])]
         while slot >= 0:
             if writes:
-                found[u64(n)], places[u64(n)] = slot, x
+                members[u64(n)], places[u64(n)] = slot, x
             n += 1
             slot = links[u64(slot), u64(0)]
     return n
@@ -318,7 +318,7 @@ def carry(limbs: Int64s) -> None:
 
 
 @jit
-def to_floats(limbs: Int64s, base: int, scratch: npt.NDArray[np.uint64], found: npt.NDArray[np.float64]) -> None:
+def to_floats(limbs: Int64s, base: int, scratch: npt.NDArray[np.uint64], floats: npt.NDArray[np.float64]) -> None:
     """Write the float nearest to each sum, ties to even: limbs int64[n, k] in normal form; scratch uint64[k + 3]."""
     k = limbs.shape[1]
     for x in range(limbs.shape[0]):
@@ -340,7 +340,7 @@ def to_floats(limbs: Int64s, base: int, scratch: npt.NDArray[np.uint64], found: 
             if limb:
                 top = j + 2
         if top == 0:
-            found[u64(x)] = 0.0
+            floats[u64(x)] = 0.0
             continue
         word = (scratch[u64(top)] << u64(32)) | scratch[u64(top - 1)]
         rest = scratch[u64(top - 2)]
@@ -360,4 +360,4 @@ def to_floats(limbs: Int64s, base: int, scratch: npt.NDArray[np.uint64], found: 
             mantissa >>= u64(1)
             exponent += 1
         value = np.inf if exponent > 971 else math.ldexp(np.float64(mantissa), int(exponent))
-        found[u64(x)] = -value if negative else value
+        floats[u64(x)] = -value if negative else value

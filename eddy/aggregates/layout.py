@@ -63,13 +63,13 @@ class InputRows:
 
     def present(self, inputs: Inputs) -> Mask:
         """Return in which results none of some inputs is null."""
-        found = np.ones(len(self.signs), np.bool_)
+        valid = np.ones(len(self.signs), np.bool_)
         for k in inputs:
             if k != TIME:
-                found &= self.valid[k]
+                valid &= self.valid[k]
             elif self.times is not None:
-                found &= self.times[1]
-        return found
+                valid &= self.times[1]
+        return valid
 
     def words(self, k: int) -> Int64s:
         """Return the words of an input, 0 for null."""
@@ -84,7 +84,9 @@ class InputRows:
         """Return some of the results."""
         numbers = pa.array(rows)
         times = None if self.times is None else (self.times[0][rows], self.times[1][rows])
-        return InputRows(self.signs[rows], [one.take(numbers) for one in self.columns], times, self._types, self._texts)
+        return InputRows(
+            self.signs[rows], [column.take(numbers) for column in self.columns], times, self._types, self._texts
+        )
 
 
 class Weighted(NamedTuple):
@@ -96,7 +98,7 @@ class Weighted(NamedTuple):
     parts    by input the change of its counts int64[size, …] (not null; of floats NaN, inf and -inf), and of the limbs
              of its sum int64[size, …]
     sums     by input the sum whose limbs these are
-    found    joined rows that come and that go, as far as they were told apart
+    changes  joined rows that come and that go, as far as they were told apart
     """
 
     size: int
@@ -104,7 +106,7 @@ class Weighted(NamedTuple):
     counts: Int64s
     parts: Mapping[int, tuple[Int64s, Int64s]]
     sums: Mapping[int, Sum]
-    found: int
+    changes: int
 
 
 class CellLayout:
@@ -113,27 +115,27 @@ class CellLayout:
     def __init__(self, aggregation: Aggregation, retracts: bool) -> None:
         self.aggregation = aggregation
         self.retracts = retracts
-        self.types = [Words(one.kind) for one in aggregation.inputs]
+        self.types = [Words(argument.kind) for argument in aggregation.inputs]
         """The words of the values of each input."""
         present: dict[Inputs, None] = {}
         distinct: dict[Inputs, None] = {}
         extremes: dict[tuple[Inputs, bool], None] = {}
         values: dict[Inputs, None] = {}
         sums: dict[int, None] = {}
-        for one in aggregation.functions:
-            if one.column is None:
+        for aggregate in aggregation.functions:
+            if aggregate.column is None:
                 continue
-            inputs = self.inputs_of(one)
+            inputs = self.inputs_of(aggregate)
             present[inputs] = None
-            match one.rule.form:
+            match aggregate.rule.form:
                 case "count":
                     pass
                 case "sum" | "mean":
-                    sums[one.column] = None
+                    sums[aggregate.column] = None
                 case "distinct":
                     distinct[inputs] = values[inputs] = None
                 case "least" | "greatest":
-                    extremes[inputs, one.rule.form == "greatest"] = None
+                    extremes[inputs, aggregate.rule.form == "greatest"] = None
                     if retracts:
                         values[inputs] = None
                 case other:
@@ -152,24 +154,24 @@ class CellLayout:
         self.fields = self._place({k: Sum.of(aggregation.inputs[k].kind, 0) for k in sums})
 
     @staticmethod
-    def inputs_of(one: ComputedAggregate) -> Inputs:
+    def inputs_of(aggregate: ComputedAggregate) -> Inputs:
         """Return the inputs of a function that has any."""
-        assert one.column is not None
-        if one.rule.ordered:
-            return (TIME if one.by is None else one.by), one.column
-        return (one.column,)
+        assert aggregate.column is not None
+        if aggregate.rule.ordered:
+            return (TIME if aggregate.by is None else aggregate.by), aggregate.column
+        return (aggregate.column,)
 
-    def extreme_of(self, one: ComputedAggregate) -> int:
+    def extreme_of(self, aggregate: ComputedAggregate) -> int:
         """Return the field with the value of a function whose form is "least" or "greatest"."""
-        inputs = self.inputs_of(one)
-        return self.extremes[inputs, one.rule.form == "greatest"] + len(inputs) - 1
+        inputs = self.inputs_of(aggregate)
+        return self.extremes[inputs, aggregate.rule.form == "greatest"] + len(inputs) - 1
 
     def _place(self, sums: Mapping[int, Sum]) -> int:
         """Lay out sums behind the other cells; return the number of fields."""
         at, placed = self._sums_at, {}
-        for k, one in sums.items():
-            placed[k] = Sum(one.kind, at, one.limbs, one.base)
-            at += one.width
+        for k, total in sums.items():
+            placed[k] = Sum(total.kind, at, total.limbs, total.base)
+            at += total.width
         self.sums = placed
         """Input -> its sum."""
         return at
@@ -182,36 +184,38 @@ class CellLayout:
 
     def fitting(self, rows: InputRows) -> CellLayout:
         """Return the layout with limbs for all floats of some results; the same layout if it has these limbs."""
-        sums = {k: one.fitting(rows.columns[k]) for k, one in self.sums.items()}
-        return self if all(sums[k] is one for k, one in self.sums.items()) else self.with_sums(sums)
+        sums = {k: total.fitting(rows.columns[k]) for k, total in self.sums.items()}
+        return self if all(sums[k] is total for k, total in self.sums.items()) else self.with_sums(sums)
 
     def covering(self, sums: Mapping[int, Sum]) -> CellLayout:
         """Return the layout with all limbs of other sums added; the same layout if it has these limbs."""
-        wider = {k: one.covering(sums[k]) for k, one in self.sums.items()}
-        return self if all(wider[k] is one for k, one in self.sums.items()) else self.with_sums(wider)
+        wider = {k: total.covering(sums[k]) for k, total in self.sums.items()}
+        return self if all(wider[k] is total for k, total in self.sums.items()) else self.with_sums(wider)
 
     def cells_of(self, rows: Weighted) -> Int64s:
         """Return what each row changes in the cells of its group. The layout covers the sums of the rows."""
-        found = np.zeros((rows.size, self.fields), np.int64)
-        found[:, 0] = rows.counts
+        cells = np.zeros((rows.size, self.fields), np.int64)
+        cells[:, 0] = rows.counts
         for (k,), at in self.present.items():
-            found[:, at] = rows.parts[k][0][:, 0]
-        for k, one in self.sums.items():
+            cells[:, at] = rows.parts[k][0][:, 0]
+        for k, total in self.sums.items():
             counts, limbs = rows.parts[k]
-            found[:, one.at : one.first] = counts[:, 1:]
-            found[:, one.first : one.first + one.limbs] = rows.sums[k].moved(limbs, one) if one.floats else limbs
-        return found
+            cells[:, total.at : total.first] = counts[:, 1:]
+            cells[:, total.first : total.first + total.limbs] = (
+                rows.sums[k].moved(limbs, total) if total.floats else limbs
+            )
+        return cells
 
     def moved(self, cells: Int64s, new: CellLayout) -> Int64s:
         """Return cells of this layout in another layout, whose sums are wider."""
-        found = np.zeros((len(cells), new.fields), np.int64)
-        found[:, : self._sums_at] = cells[:, : self._sums_at]
-        for k, one in self.sums.items():
+        wider = np.zeros((len(cells), new.fields), np.int64)
+        wider[:, : self._sums_at] = cells[:, : self._sums_at]
+        for k, total in self.sums.items():
             to = new.sums[k]
-            found[:, to.at : to.first] = cells[:, one.at : one.first]
-            own = np.ascontiguousarray(cells[:, one.first : one.first + one.limbs])
-            found[:, to.first : to.first + to.limbs] = one.moved(own, to)
-        return found
+            wider[:, to.at : to.first] = cells[:, total.at : total.first]
+            limbs = np.ascontiguousarray(cells[:, total.first : total.first + total.limbs])
+            wider[:, to.first : to.first + to.limbs] = total.moved(limbs, to)
+        return wider
 
     def words_of(self, inputs: Inputs) -> Iterator[Words | None]:
         """Yield the words of each of some inputs, None for the event time."""
@@ -225,21 +229,21 @@ class CellLayout:
 
         numbers   the number of the group of each result
         """
-        found = np.zeros((groups, self.fields), np.int64)
+        cells = np.zeros((groups, self.fields), np.int64)
         counted = [rows.signs, *(np.where(rows.present(inputs), rows.signs, 0) for inputs in self.present)]
         counts = np.zeros((groups, len(counted)), np.int64)
         add_rows(np.column_stack(counted), numbers, counts)
         # The counts are the first fields, in this order.
-        found[:, : len(counted)] = counts
-        for k, one in self.sums.items():
-            one.add(rows.columns[k], rows.valid[k], rows.signs, numbers, found)
-        self.normalize(found)
-        return found
+        cells[:, : len(counted)] = counts
+        for k, total in self.sums.items():
+            total.add(rows.columns[k], rows.valid[k], rows.signs, numbers, cells)
+        self.normalize(cells)
+        return cells
 
     def normalize(self, cells: Int64s) -> None:
         """Bring the sums of some cells into normal form."""
-        for one in self.sums.values():
-            one.normal(cells)
+        for total in self.sums.values():
+            total.normal(cells)
 
     def merged(
         self,
@@ -253,22 +257,22 @@ class CellLayout:
 
         stored   for each of `values` the values behind the cells, and the row of cells of each
         """
-        found = np.zeros((groups, self.fields), np.int64)
+        combined = np.zeros((groups, self.fields), np.int64)
         added = np.zeros(self.fields, np.bool_)
         added[[0, *self.present.values()]] = True
         added[self._sums_at :] = True
-        add_rows(np.where(added, cells, 0), numbers, found)
-        self.normalize(found)
+        add_rows(np.where(added, cells, 0), numbers, combined)
+        self.normalize(combined)
         for (inputs, greatest), at in self.extremes.items():
             there = cells[:, self.present[inputs]] > 0
-            own = np.ascontiguousarray(cells[there, at : at + len(inputs)])
-            self.settle_extreme(found, inputs, greatest, own, numbers[there], texts)
+            candidates = np.ascontiguousarray(cells[there, at : at + len(inputs)])
+            self.settle_extreme(combined, inputs, greatest, candidates, numbers[there], texts)
         for inputs, at in self.distinct.items():
             # A value counts once, independently of the number of cells that have the value.
             words, rows = stored[self.values.index(inputs)]
             different = numbered(np.column_stack([numbers[rows], words]))[1]
-            found[:, at] = np.bincount(numbers[rows][different], minlength=groups)
-        return found
+            combined[:, at] = np.bincount(numbers[rows][different], minlength=groups)
+        return combined
 
     def settle_extreme(
         self,
@@ -282,8 +286,8 @@ class CellLayout:
         """Write the extreme value among words int64[n, inputs] into the cells of each number; 0 where there is none."""
         at = self.extremes[inputs, greatest]
         orders = np.empty_like(words)
-        for k, own in enumerate(self.words_of(inputs)):
-            orders[:, k] = words[:, k] if own is None else own.order(words[:, k], texts)
+        for k, encoding in enumerate(self.words_of(inputs)):
+            orders[:, k] = words[:, k] if encoding is None else encoding.order(words[:, k], texts)
         chosen = np.full(len(cells), -1, np.int64)
         choose(orders, np.ascontiguousarray(numbers), int(greatest), chosen)
         there = chosen >= 0
@@ -299,8 +303,8 @@ class CellLayout:
             words = np.column_stack([rows.words(k)[there] for k in inputs])
             known = np.flatnonzero(old[:, self.present[inputs]] > 0)
             words = np.concatenate([words, old[known, at : at + len(inputs)]])
-            own = np.concatenate([numbers[there], known])
-            self.settle_extreme(cells, inputs, greatest, words, own, texts)
+            groups = np.concatenate([numbers[there], known])
+            self.settle_extreme(cells, inputs, greatest, words, groups, texts)
 
     def follow_values(
         self,
@@ -349,10 +353,10 @@ class CellLayout:
         numbers.append(keeps)
         again = np.flatnonzero(lost)
         if len(again):
-            found, places = values.of(np.ascontiguousarray(slots[again]))
+            candidates, places = values.of(np.ascontiguousarray(slots[again]))
             gone = values.directory.find(np.column_stack([slots[change.numbers], change.words])[~stays])
-            own = values.directory.find(np.column_stack([slots[again][places], found]))
-            remains = ~np.isin(own, gone)
-            words.append(found[remains])
+            stored = values.directory.find(np.column_stack([slots[again][places], candidates]))
+            remains = ~np.isin(stored, gone)
+            words.append(candidates[remains])
             numbers.append(again[places[remains]])
         self.settle_extreme(cells, inputs, greatest, np.concatenate(words), np.concatenate(numbers), texts)

@@ -78,7 +78,7 @@ class Ring(NamedTuple):
     touched, marked  by stream the changed rows (keys, or sequence numbers of the root), and whether a row is one
     counts         int64[streams], the number of changed rows
     roots          int64[roots]
-    found, terms   by root in `expand`: its tuple, the next candidate, its count, int64[streams, 3]; its row
+    walk, terms    by root in `expand`: its tuple, the next candidate, its count, int64[streams, 3]; its row
     """
 
     tree: Int64s
@@ -96,5 +96,5 @@ class Ring(NamedTuple):
     meta: Int64s
     roots: Int64s
     hops: Int64s
-    found: Int64s
+    walk: Int64s
     terms: Int64s

@@ -22,9 +22,9 @@ def check_rings(rings: Rings) -> None:
         raise StateError("ring values: changes are left over")
     for v, rows in _recomputed(rings).items():
         width, first = rings.layout.width(v), int(rings.layout.streams[v, T_VALUES])
-        own = ring.values[first : first + len(rows) * width].reshape(-1, width)
-        known = own[:, 0] != UNKNOWN
-        if not np.array_equal(own[known], rows[known]):
+        stored = ring.values[first : first + len(rows) * width].reshape(-1, width)
+        known = stored[:, 0] != UNKNOWN
+        if not np.array_equal(stored[known], rows[known]):
             raise StateError(f"ring values of stream {rings.graph.names[v]} differ from their windows")
 
 
@@ -32,7 +32,7 @@ def _recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
     """Return the row of each key of each stream except roots: int64[keys, width]. O(state)."""
     modules, layout, ring = rings.modules, rings.layout, rings.ring
     assert ring is not None
-    found: dict[int, npt.NDArray[np.int64]] = {}
+    stream_rows: dict[int, npt.NDArray[np.int64]] = {}
     for v in reversed(list(rings.tree)):
         if v in rings.roots:
             continue
@@ -46,10 +46,10 @@ def _recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
             record = records[s & (room - 1)]
             if record[1] < 0:
                 continue
-            below = {w: found[w][record[offsets[c] + 1]] for w, c in branch.children}
+            below = {w: stream_rows[w][record[offsets[c] + 1]] for w, c in branch.children}
             total = 1
-            for one in below.values():
-                total *= int(one[0])
+            for child_row in below.values():
+                total *= int(child_row[0])
             if not total:
                 continue
             term: Objects = np.zeros(width, object)
@@ -70,5 +70,5 @@ def _recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
             for k in range(first, first + part.limbs - 1):
                 rows[:, k + 1] += rows[:, k] >> 32
                 rows[:, k] &= (1 << 32) - 1
-        found[v] = rows.astype(np.int64)
-    return found
+        stream_rows[v] = rows.astype(np.int64)
+    return stream_rows

@@ -53,7 +53,7 @@ class RingChoice:
         """Joined rows per arrival that enumeration found before ring values lost."""
         self._patience, self._waiting = PATIENCE, 0
         self._skip = WARM
-        self._arrivals, self._found, self._seconds = 0, 0, 0.0
+        self._arrivals, self._joined, self._seconds = 0, 0, 0.0
 
     def wanted(self) -> bool:
         """Return whether ring values should serve the next push."""
@@ -61,7 +61,7 @@ class RingChoice:
             return self.forced
         if self._arrivals < TRIAL:
             return self.on
-        cost, rows = self._seconds / self._arrivals, self._found / self._arrivals
+        cost, rows = self._seconds / self._arrivals, self._joined / self._arrivals
         keep = FADING if self._waiting else 0.0
         self.costs[self.on] = keep * self.costs.get(self.on, 0.0) + (1 - keep) * cost
         self.rows[self.on] = keep * self.rows.get(self.on, 0.0) + (1 - keep) * rows
@@ -100,7 +100,7 @@ class RingChoice:
         return True
 
     def _start(self) -> None:
-        self._arrivals, self._found, self._seconds = 0, 0, 0.0
+        self._arrivals, self._joined, self._seconds = 0, 0, 0.0
 
     def turned(self, on: bool, lost: bool = False) -> None:
         """Note that ring values serve from now on, or that they do not; lost: they could not."""
@@ -115,11 +115,11 @@ class RingChoice:
         self._waiting, self._skip = 0, WARM
         self._start()
 
-    def note(self, arrivals: int, found: int, seconds: float) -> None:
+    def note(self, arrivals: int, joined: int, seconds: float) -> None:
         """Count a push: its arrivals, the joined rows that came and went, CPU seconds."""
         if self._skip > 0:
             self._skip -= arrivals
             return
         self._arrivals += arrivals
-        self._found += found
+        self._joined += joined
         self._seconds += seconds

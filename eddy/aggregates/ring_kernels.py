@@ -88,11 +88,11 @@ def row_at(ring: Ring, v: int, key: int) -> int:
 @inlined
 def times(ring: Ring, left: int, right: int) -> int:
     """Return the product of two counts below LIMIT."""
-    found = left * right
-    if abs(found) >= LIMIT:
+    count = left * right
+    if abs(count) >= LIMIT:
         ring.meta[M_OVER] = 1
         return np.int64(1)
-    return found
+    return count
 
 
 @inlined
@@ -120,18 +120,18 @@ def add_term(
     skip     the child whose rows are `deltas` from `change` on, -1 = none
     count    the count of that row, or 1 or -1
     """
-    own = times(ring, total, count)
-    target[u64(at)] += own
+    weight = times(ring, total, count)
+    target[u64(at)] += weight
     record, row = record_of(arena, v, s), ring.tree[u64(v)]
     if row[T_UP] < 0 and ring.roots.shape[0] == 1:
-        ring.meta[M_FOUND] += abs(own)
+        ring.meta[M_FOUND] += abs(weight)
     for g in range(row[T_PART0], row[T_PART1]):
         part = ring.parts[u64(g)]
         w = part[G_FROM]
         if w < 0:
             slot = s & arena.streams[u64(v), S_MASK]
             start = row[T_LIFTS] + slot * row[T_LIFT_WIDTH] + part[G_SOURCE]
-            add_part(target, at + part[G_AT], ring.lifts, start, own, part[G_PLAIN], part[G_LIMBS])
+            add_part(target, at + part[G_AT], ring.lifts, start, weight, part[G_PLAIN], part[G_LIMBS])
         elif w == skip:
             start = change + part[G_SOURCE]
             add_part(target, at + part[G_AT], ring.deltas, start, total, part[G_PLAIN], part[G_LIMBS])

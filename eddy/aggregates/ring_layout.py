@@ -119,19 +119,19 @@ class RingLayout:
     def _describe(self, v: int) -> list[tuple[int, ...]]:
         """Lay the row of a stream out, after those of its children; return its rows of `parts`."""
         at, lift = 1, 0
-        own: dict[int, InputPart] = {}
+        parts: dict[int, InputPart] = {}
         listed: list[tuple[int, ...]] = []
         for k in self._inputs[v]:
             plain, limbs = self.size_of(k)
-            own[k] = InputPart(at, plain, limbs)
+            parts[k] = InputPart(at, plain, limbs)
             listed.append((at, -1, lift, plain, limbs, -1))
             at, lift = at + plain + limbs, lift + plain + limbs
         for w, c in self._below(v):
             for k, part in self._rows[w].items():
-                own[k] = part._replace(at=at)
+                parts[k] = part._replace(at=at)
                 listed.append((at, w, part.at, part.plain, part.limbs, self._attributes[v, c]))
                 at += part.plain + part.limbs
-        self._rows[v] = own
+        self._rows[v] = parts
         self.streams[v, [T_WIDTH, T_LIFT_WIDTH]] = at, lift
         return listed
 
@@ -143,12 +143,12 @@ class RingLayout:
         """Return the hops from one root to the other roots, each from a neighbour that was found before."""
         edges = [(v, self._tree[v].parent, self._tree[v].up) for v in self._roots if self._tree[v].parent >= 0]
         rows, known, hops = self._attributes, [first], list[tuple[int, ...]]()
-        for one in known:
+        for root in known:
             for a, b, c in edges:
-                other = b if a == one else a
-                if one in (a, b) and other not in known:
+                other = b if a == root else a
+                if root in (a, b) and other not in known:
                     known.append(other)
-                    hops.append((other, rows[other, c], one, rows[one, c]))
+                    hops.append((other, rows[other, c], root, rows[root, c]))
         return hops
 
     def with_sums(self, sums: Mapping[int, Sum]) -> RingLayout:
@@ -189,8 +189,8 @@ class RingLayout:
 
     def size_of(self, k: int) -> tuple[int, int]:
         """Return the counts and limbs of the part of an input."""
-        one = self.sums.get(k)
-        return (1, 0) if one is None else (1 + ODD * one.floats, one.limbs)
+        total = self.sums.get(k)
+        return (1, 0) if total is None else (1 + ODD * total.floats, total.limbs)
 
     def parts_of(self, v: int) -> dict[int, InputPart]:
         """Return the parts of a row of a stream, by input."""
@@ -198,11 +198,11 @@ class RingLayout:
 
     def own_inputs(self, v: int) -> dict[int, int]:
         """Return where the parts of a tuple of a stream start, by input."""
-        found, at = {}, 0
+        starts, at = {}, 0
         for k in self._inputs[v]:
-            found[k] = at
+            starts[k] = at
             at += sum(self.size_of(k))
-        return found
+        return starts
 
     def out_parts(self) -> dict[int, InputPart]:
         """Return the parts of a row of `out`, by input."""

@@ -26,7 +26,7 @@ def served(query: Query) -> RingRoots:
         return RingRoots((), "the rows of a table change")
     if graph.comparisons or graph.scans:
         return RingRoots((), "the join has comparisons")
-    attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}
+    attributes = {(i, c) for i, classes in enumerate(graph.attributes) for c in classes}
     if graph.forest() != attributes:
         return RingRoots((), "the join has a cycle")
     if query.conditions:
@@ -36,11 +36,16 @@ def served(query: Query) -> RingRoots:
             (), "rows may come later than younger ones; watermark='fastest' without lateness excludes that"
         )
     other = next(
-        (one.function for one in aggregation.functions if not one.rule.summed and one.rule.form != "count"), None
+        (
+            aggregate.function
+            for aggregate in aggregation.functions
+            if not aggregate.rule.summed and aggregate.rule.form != "count"
+        ),
+        None,
     )
     if other is not None:
         return RingRoots((), f"{other} is neither a count nor a sum")
-    if any(one.expression is not None for one in aggregation.inputs):
+    if any(argument.expression is not None for argument in aggregation.inputs):
         return RingRoots((), "an argument is an expression")
     if aggregation.window is not None:
         return RingRoots((), "the groups have windows of event time")
@@ -68,16 +73,16 @@ class RingTreeNode(NamedTuple):
 
 def tree_of(graph: JoinGraph, root: int) -> dict[int, RingTreeNode]:
     """Return the streams from the root down, each after its parent. The graph has no cycle."""
-    found = {root: RingTreeNode(-1, -1, [])}
+    nodes = {root: RingTreeNode(-1, -1, [])}
     waiting = [root]
     while waiting:
         v = waiting.pop()
         for c in graph.attributes[v]:
-            if c == found[v].up:
+            if c == nodes[v].up:
                 continue
             for w in graph.members[c]:
                 if w != v:
-                    found[v].children.append((w, c))
-                    found[w] = RingTreeNode(c, v, [])
+                    nodes[v].children.append((w, c))
+                    nodes[w] = RingTreeNode(c, v, [])
                     waiting.append(w)
-    return found
+    return nodes

@@ -89,12 +89,19 @@ class Rings(Cache):
         places = {f"{name}.{column}": (query.index(name), column) for name, column in self.aggregation.places}
         self._places = {
             k: (i, columns[i].index(column))
-            for k, one in enumerate(self.aggregation.inputs)
-            for i, column in [places[one.name]]
+            for k, argument in enumerate(self.aggregation.inputs)
+            for i, column in [places[argument.name]]
         }
-        taken = {one.column for one in self.aggregation.functions if one.column is not None}
-        summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.rule.summed}
-        self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
+        taken = {aggregate.column for aggregate in self.aggregation.functions if aggregate.column is not None}
+        summed = {
+            k
+            for k in taken
+            for aggregate in self.aggregation.functions
+            if aggregate.column == k and aggregate.rule.summed
+        }
+        self._attributes = {
+            i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)
+        }
         """Inputs of functions, for each stream."""
         sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
         self.ring: Ring | None = None
@@ -105,7 +112,7 @@ class Rings(Cache):
         self.choice = RingChoice()
         self.walked = 0
         """Tuples visited since the start."""
-        self.layout = RingLayout(self.tree, self.roots, self._own, sums, modules.attribute_rows)
+        self.layout = RingLayout(self.tree, self.roots, self._attributes, sums, modules.attribute_rows)
         modules.caches.add(self)
 
     # Room
@@ -197,7 +204,7 @@ class Rings(Cache):
         self.fresh = False
         return self._weighted(self._out[: int(ring.meta[M_OUT])], int(ring.meta[M_FOUND]))
 
-    def _weighted(self, out: Int64s, found: int) -> Weighted:
+    def _weighted(self, out: Int64s, joined: int) -> Weighted:
         n, m = len(out), len(self.roots)
         ids, bases = out[:, :m].astype(np.int32).reshape(-1), self.modules.streams[list(self.roots), S_BASE]
         numbers = {number for _, number in self.aggregation.keys}
@@ -210,7 +217,7 @@ class Rings(Cache):
         for k, part in self.layout.out_parts().items():
             limbs = part.at + part.plain
             parts[k] = out[:, part.at : limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
-        return Weighted(n, columns, out[:, m], parts, self.layout.sums, found)
+        return Weighted(n, columns, out[:, m], parts, self.layout.sums, joined)
 
     # Tuples
 
@@ -227,8 +234,8 @@ class Rings(Cache):
         if self._widen(columns):
             self._lift_all()
             return
-        for i, own in enumerate(columns):
-            self._write(i, int(before[i, S_NEXT]), own)
+        for i, inputs in enumerate(columns):
+            self._write(i, int(before[i, S_NEXT]), inputs)
 
     def _lift_all(self) -> None:
         """Write the parts of all tuples of the windows, before and after the push."""
@@ -237,25 +244,25 @@ class Rings(Cache):
         columns = [self._columns(i, low[i], following[i]) for i in range(self.graph.n_streams)]
         if self._widen(columns):
             self._fit()
-        for i, own in enumerate(columns):
-            self._write(i, low[i], own)
+        for i, inputs in enumerate(columns):
+            self._write(i, low[i], inputs)
 
     def _columns(self, i: int, low: int, following: int) -> dict[int, Column]:
         """Return the inputs of tuples of a stream."""
         n = following - low
-        if not n or not self._own[i]:
+        if not n or not self._attributes[i]:
             return {}
         ids = np.arange(low, following, dtype=np.int32)
-        wanted = frozenset(self._places[k] for k in self._own[i])
+        wanted = frozenset(self._places[k] for k in self._attributes[i])
         base = self.modules.streams[[i], S_BASE]
-        found = self.payload.gather(ids, n, base, streams=[i], columns=wanted)
-        return {k: found[self._places[k]] for k in self._own[i]}
+        gathered = self.payload.gather(ids, n, base, streams=[i], columns=wanted)
+        return {k: gathered[self._places[k]] for k in self._attributes[i]}
 
     def _widen(self, columns: Sequence[dict[int, Column]]) -> bool:
         """Give sums of floats limbs for some values; return whether the layout has changed. Nothing is known then."""
         sums = self.layout.sums
-        wider = {k: sums[k].fitting(column) for own in columns for k, column in own.items() if k in sums}
-        if all(one is sums[k] for k, one in wider.items()):
+        wider = {k: sums[k].fitting(column) for inputs in columns for k, column in inputs.items() if k in sums}
+        if all(total is sums[k] for k, total in wider.items()):
             return False
         self.release()
         self.layout = self.layout.with_sums({**sums, **wider})
@@ -276,14 +283,14 @@ class Rings(Cache):
             valid = valid_rows(column)
             cells[:, at] = valid
             if k in self.layout.sums:
-                one = self.layout.sums[k]
-                one = Sum(one.kind, at + 1, one.limbs, one.base)
-                one.add(column, valid, np.ones(n, np.int64), np.arange(n), cells)
-                one.normal(cells)
+                total = self.layout.sums[k]
+                total = Sum(total.kind, at + 1, total.limbs, total.base)
+                total.add(column, valid, np.ones(n, np.int64), np.arange(n), cells)
+                total.normal(cells)
             at += plain + limbs
         first = int(self.layout.streams[i, T_LIFTS])
-        own = ring.lifts[first : first + room * width].reshape(room, width)
-        own[np.arange(low, low + n) & (room - 1)] = cells
+        lifts = ring.lifts[first : first + room * width].reshape(room, width)
+        lifts[np.arange(low, low + n) & (room - 1)] = cells
 
     # As a cache
 
@@ -302,25 +309,27 @@ class Rings(Cache):
     @property
     def nbytes(self) -> int:
         """Bytes of rows, changes and parts."""
-        return 0 if self.ring is None else sum(one.nbytes for one in self.ring)
+        return 0 if self.ring is None else sum(array.nbytes for array in self.ring)
 
     @property
     def known(self) -> int:
         """The number of rows that are known. O(rows)."""
         if self.ring is None or self.fresh:
             return 0
-        found = 0
+        count = 0
         for v in self.tree:
             if v not in self.roots:
                 width, first = self.layout.width(v), int(self.layout.streams[v, T_VALUES])
                 counts = self.ring.values[first : first + self._capacities[v] * width : width]
-                found += int(np.count_nonzero(counts != UNKNOWN))
-        return found
+                count += int(np.count_nonzero(counts != UNKNOWN))
+        return count
 
 
 def rings_of(groups: Groups, modules: Modules, payload: Payload, columns: Sequence[Sequence[str]]) -> Rings | None:
     """Return ring values that can serve some groups, None if they cannot (`served`)."""
-    found = served(groups.query)
-    if not found.roots:
+    ring_roots = served(groups.query)
+    if not ring_roots.roots:
         return None
-    return Rings(groups.query, found.roots, modules, payload, columns, groups.query.lasting or not groups.changelog)
+    return Rings(
+        groups.query, ring_roots.roots, modules, payload, columns, groups.query.lasting or not groups.changelog
+    )

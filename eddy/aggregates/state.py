@@ -77,9 +77,9 @@ class AggregationState:
         values = [Values(len(inputs)) for inputs in layout.values]
         # In one attribute: parts of different states never meet, whatever comes between two statements.
         self.stored = Stored(layout, SlotDirectory(self.words, layout.fields), values)
-        for one in values:
+        for group_values in values:
             # Now, so that a push or the end of the input without rows needs no more memory.
-            one.make_room(self.groups.capacity, 0)
+            group_values.make_room(self.groups.capacity, 0)
 
     @property
     def layout(self) -> CellLayout:
@@ -102,7 +102,7 @@ class AggregationState:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.groups.nbytes + self.texts.nbytes + sum(one.nbytes for one in self.values)
+        return self.groups.nbytes + self.texts.nbytes + sum(values.nbytes for values in self.values)
 
     # Changes
 
@@ -115,8 +115,8 @@ class AggregationState:
 
     def words_of(self, columns: Sequence[Column] | Mapping[int, Column], n: int) -> Int64s:
         """Return the words of the group columns of n rows, given by input."""
-        own = [columns[number] for _, number in self.aggregation.keys]
-        return encode(list(zip(self.key_types, own, strict=True)), self.texts, n)
+        group_columns = [columns[number] for _, number in self.aggregation.keys]
+        return encode(list(zip(self.key_types, group_columns, strict=True)), self.texts, n)
 
     def change(self, rows: InputRows, keys: Int64s, always: bool) -> GroupChange:
         """Return the change of the groups of some results.
@@ -126,9 +126,9 @@ class AggregationState:
         """
         self._widen(self.layout.fitting(rows))
         layout = self.layout
-        numbers, own = self._numbered(keys, always)
-        slots, old = self._before(own)
-        new = old + layout.deltas(rows, numbers, len(own))
+        numbers, group_keys = self._numbered(keys, always)
+        slots, old = self._before(group_keys)
+        new = old + layout.deltas(rows, numbers, len(group_keys))
         layout.normalize(new)
         changes = []
         for inputs, values in zip(layout.values, self.values, strict=True):
@@ -140,32 +140,32 @@ class AggregationState:
         if not layout.retracts:
             layout.merge_extremes(new, old, rows, numbers, self.texts)
         self._check_counts(new, changes)
-        stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
-        return GroupChange(own, old, new, slots >= 0, stays, tuple(changes))
+        stays = np.ones(len(group_keys), np.bool_) if always else new[:, 0] > 0
+        return GroupChange(group_keys, old, new, slots >= 0, stays, tuple(changes))
 
     def weighted_change(self, rows: Weighted, keys: Int64s, always: bool) -> GroupChange:
         """Return the change of the groups by rows that stand for many results each; as `change`."""
         self._widen(self.layout.covering(rows.sums))
         layout = self.layout
-        numbers, own = self._numbered(keys, always)
-        slots, old = self._before(own)
+        numbers, group_keys = self._numbered(keys, always)
+        slots, old = self._before(group_keys)
         new = old.copy()
         add_rows(layout.cells_of(rows), numbers, new)
         layout.normalize(new)
         self._check_counts(new, ())
-        stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
-        return GroupChange(own, old, new, slots >= 0, stays, ())
+        stays = np.ones(len(group_keys), np.bool_) if always else new[:, 0] > 0
+        return GroupChange(group_keys, old, new, slots >= 0, stays, ())
 
     def _numbered(self, keys: Int64s, always: bool) -> tuple[Int64s, Int64s]:
         """Return the number of the group of each row, and the different keys."""
         numbers, first = numbered(keys)
-        own = keys[first]
-        return numbers, np.zeros((1, self.words), np.int64) if always and not len(own) else own
+        group_keys = keys[first]
+        return numbers, np.zeros((1, self.words), np.int64) if always and not len(group_keys) else group_keys
 
-    def _before(self, own: Int64s) -> tuple[Int64s, Int64s]:
+    def _before(self, group_keys: Int64s) -> tuple[Int64s, Int64s]:
         """Make room for groups; return their slots, -1 for a new one, and their cells, 0 for a new one."""
-        self.groups.make_room(len(own), self._allowance)
-        slots = self.groups.find(own)
+        self.groups.make_room(len(group_keys), self._allowance)
+        slots = self.groups.find(group_keys)
         return slots, np.where((slots >= 0)[:, None], self.groups.cells[slots], 0)
 
     def _check_counts(self, cells: Int64s, changes: Sequence[ValueChange]) -> None:
@@ -173,14 +173,14 @@ class AggregationState:
         layout = self.layout
         counts = cells[:, list(layout.present.values())]
         fits = bool((counts >= 0).all()) and bool((counts <= cells[:, :1]).all()) and bool((cells[:, 0] >= 0).all())
-        if not fits or any((one.new < 0).any() for one in changes):
+        if not fits or any((change.new < 0).any() for change in changes):
             raise SnapshotError(
                 "a result that no group has is taken back: the groups contradict the windows, so the snapshot from"
                 " which this runtime was restored had been altered"
             )
-        for k, one in layout.sums.items():
+        for k, total in layout.sums.items():
             # A sum without values is zero; this also resets an altered sum.
-            cells[counts[:, list(layout.present).index((k,))] == 0, one.at : one.at + one.width] = 0
+            cells[counts[:, list(layout.present).index((k,))] == 0, total.at : total.at + total.width] = 0
 
     def _widen(self, layout: CellLayout) -> None:
         if layout is not self.layout:
@@ -193,9 +193,9 @@ class AggregationState:
         cells, kept = (change.old, change.was) if back else (change.new, change.stays)
         self.groups.write(change.keys[kept], cells[kept], np.ones(int(np.count_nonzero(kept)), np.bool_))
         slots = self.groups.find(change.keys)
-        for own, values in zip(change.values, self.values, strict=True):
-            counts = own.old if back else own.new
-            values.write(slots[own.numbers], own.words, counts, self.groups.capacity)
+        for value_change, values in zip(change.values, self.values, strict=True):
+            counts = value_change.old if back else value_change.new
+            values.write(slots[value_change.numbers], value_change.words, counts, self.groups.capacity)
         self.groups.remove(self.groups.find(change.keys[~kept]))
 
     def remove(self, keys: Int64s) -> None:
@@ -211,8 +211,8 @@ class AggregationState:
 
     def tidy(self) -> None:
         """Release unused memory. O(1), or O(groups and values) after the removal of as many groups and values."""
-        sparse = [self.groups, *(one.directory for one in self.values)]
-        if any(one.capacity > LEAST_ROOM and 8 * len(one) < one.capacity for one in sparse):
+        sparse = [self.groups, *(values.directory for values in self.values)]
+        if any(directory.capacity > LEAST_ROOM and 8 * len(directory) < directory.capacity for directory in sparse):
             self._rebuild()
             self._used_texts = 0
         if self._texts_in_use() > 2 * self._used_texts + SPARE_TEXTS:
@@ -226,27 +226,27 @@ class AggregationState:
     def _rebuild(self) -> None:
         slots = self.groups.slots
         groups = SlotDirectory(self.words, self.layout.fields)
-        own = groups.write(self.groups.keys[slots], self.groups.cells[slots], np.ones(len(slots), np.bool_))
-        found = []
+        new_slots = groups.write(self.groups.keys[slots], self.groups.cells[slots], np.ones(len(slots), np.bool_))
+        rebuilt = []
         for inputs, values in zip(self.layout.values, self.values, strict=True):
             words, places = values.of(slots)
             counts = values.directory.cells[values.directory.find(np.column_stack([slots[places], words])), 0]
             smaller = Values(len(inputs))
-            smaller.write(own[places], words, counts, groups.capacity)
-            found.append(smaller)
-        self.stored = Stored(self.layout, groups, found)
+            smaller.write(new_slots[places], words, counts, groups.capacity)
+            rebuilt.append(smaller)
+        self.stored = Stored(self.layout, groups, rebuilt)
 
     def text_places(self) -> tuple[list[int], list[tuple[int, int]], list[list[int]]]:
         """Return where ids of byte strings are: words of keys; fields of cells with their counts; words of values."""
-        keys = [k for k, one in enumerate(self.key_types) if one.text]
+        keys = [k for k, key_type in enumerate(self.key_types) if key_type.text]
         fields = [
             (at + k, self.layout.present[inputs])
             for (inputs, _), at in self.layout.extremes.items()
-            for k, one in enumerate(self.layout.words_of(inputs))
-            if one is not None and one.text
+            for k, word_type in enumerate(self.layout.words_of(inputs))
+            if word_type is not None and word_type.text
         ]
         values = [
-            [k for k, one in enumerate(self.layout.words_of(inputs)) if one is not None and one.text]
+            [k for k, word_type in enumerate(self.layout.words_of(inputs)) if word_type is not None and word_type.text]
             for inputs in self.layout.values
         ]
         return keys, fields, values
@@ -255,10 +255,10 @@ class AggregationState:
         """Yield the ids of the byte strings of all groups and values."""
         keys, fields, words = self.text_places()
         slots = self.groups.slots
-        own, cells = self.groups.keys[slots], self.groups.cells[slots]
-        nulls = own[:, len(self.key_types)]
+        group_keys, cells = self.groups.keys[slots], self.groups.cells[slots]
+        nulls = group_keys[:, len(self.key_types)]
         for k in keys:
-            yield own[(nulls >> k & 1) == 0, k]
+            yield group_keys[(nulls >> k & 1) == 0, k]
         for at, present in fields:
             yield cells[cells[:, present] > 0, at]
         for places, values in zip(words, self.values, strict=True):
@@ -272,59 +272,68 @@ class AggregationState:
         """Return the group columns of some keys, in their declared types."""
         nulls = keys[:, len(self.key_types)]
         return [
-            declared(own.array(np.ascontiguousarray(keys[:, k]), (nulls >> k & 1) == 0, self.texts), own.kind)
-            for k, own in enumerate(self.key_types)
+            declared(key_type.array(np.ascontiguousarray(keys[:, k]), (nulls >> k & 1) == 0, self.texts), key_type.kind)
+            for k, key_type in enumerate(self.key_types)
         ]
 
     def function_columns(self, cells: Int64s) -> tuple[list[pa.Array], Faults]:
         """Return the aggregates of some cells, and the rows that have none: a sum exceeds its type, and is null."""
         arrays, faults = [], Faults()
-        for one in self.aggregation.functions:
-            array, beyond = self._function(one, cells)
+        for aggregate in self.aggregation.functions:
+            array, beyond = self._function(aggregate, cells)
             arrays.append(array)
             if beyond is not None:
                 for row in np.flatnonzero(beyond).tolist():
-                    faults.setdefault(row, self._exceeded(one))
+                    faults.setdefault(row, self._exceeded(aggregate))
         return arrays, dict(sorted(faults.items()))
 
-    def _exceeded(self, one: ComputedAggregate) -> Fault:
+    def _exceeded(self, aggregate: ComputedAggregate) -> Fault:
         """Return the fault of a group whose sum exceeds its type."""
-        assert one.column is not None
-        argument = self.aggregation.inputs[one.column]
+        assert aggregate.column is not None
+        argument = self.aggregation.inputs[aggregate.column]
         text = argument.name if argument.expression is None else str(argument.expression)
         remedy = (
-            "; sum a decimal: cast(pyarrow.decimal128(38, 0)), in SQL DECIMAL(38, 0)" if pt.is_integer(one.kind) else ""
+            "; sum a decimal: cast(pyarrow.decimal128(38, 0)), in SQL DECIMAL(38, 0)"
+            if pt.is_integer(aggregate.kind)
+            else ""
         )
-        what = "has more digits than" if pt.is_decimal(one.kind) else "exceeds the range of"
-        return Fault("aggregate", f"{one.function}({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
+        what = "has more digits than" if pt.is_decimal(aggregate.kind) else "exceeds the range of"
+        return Fault(
+            "aggregate", f"{aggregate.function}({text}) AS {aggregate.name}", f"the sum {what} {aggregate.kind}{remedy}"
+        )
 
-    def _function(self, one: ComputedAggregate, cells: Int64s) -> tuple[pa.Array, Mask | None]:
+    def _function(self, aggregate: ComputedAggregate, cells: Int64s) -> tuple[pa.Array, Mask | None]:
         """Return the values of a function, and which of them exceed its type; None = a type that none can exceed."""
         layout = self.layout
-        if one.column is None:
+        if aggregate.column is None:
             return pa.array(cells[:, 0]), None
-        inputs = layout.inputs_of(one)
+        inputs = layout.inputs_of(aggregate)
         counts = cells[:, layout.present[inputs]]
         there = counts > 0
-        match one.rule.form:
+        match aggregate.rule.form:
             case "count":
                 return pa.array(counts), None
             case "distinct":
                 return pa.array(cells[:, layout.distinct[inputs]]), None
             case "sum":
-                return layout.sums[one.column].array(cells, there, one.kind)
+                return layout.sums[aggregate.column].array(cells, there, aggregate.kind)
             case "mean":
-                return pa.array(self._means(one, cells, counts, there), mask=~there), None
+                return pa.array(self._means(aggregate, cells, counts, there), mask=~there), None
             case "least" | "greatest":
-                own, words = layout.types[one.column], np.ascontiguousarray(cells[:, layout.extreme_of(one)])
-                return declared(own.array(words, there, self.texts), own.kind), None
+                word_type, words = (
+                    layout.types[aggregate.column],
+                    np.ascontiguousarray(cells[:, layout.extreme_of(aggregate)]),
+                )
+                return declared(word_type.array(words, there, self.texts), word_type.kind), None
             case other:
                 assert_never(other)
 
-    def _means(self, one: ComputedAggregate, cells: Int64s, counts: Int64s, there: Mask) -> npt.NDArray[np.float64]:
+    def _means(
+        self, aggregate: ComputedAggregate, cells: Int64s, counts: Int64s, there: Mask
+    ) -> npt.NDArray[np.float64]:
         """Return the means, 0 where there is none."""
-        assert one.column is not None
-        total = self.layout.sums[one.column]
+        assert aggregate.column is not None
+        total = self.layout.sums[aggregate.column]
         values = total.floats_of(cells)
         if pt.is_decimal(total.kind):
             values = values / 10.0**total.kind.scale
@@ -332,38 +341,38 @@ class AggregationState:
 
     def same(self, left: Int64s, right: Int64s) -> Mask:
         """Return in which rows of cells all aggregates are equal; NaN equals NaN."""
-        found = np.ones(len(left), np.bool_)
-        for one in self.aggregation.functions:
-            for mine, other in zip(self._compared(one, left), self._compared(one, right), strict=True):
-                found &= mine == other
-        return found
+        equal = np.ones(len(left), np.bool_)
+        for aggregate in self.aggregation.functions:
+            for mine, other in zip(self._compared(aggregate, left), self._compared(aggregate, right), strict=True):
+                equal &= mine == other
+        return equal
 
-    def _compared(self, one: ComputedAggregate, cells: Int64s) -> Iterator[Int64s]:
+    def _compared(self, aggregate: ComputedAggregate, cells: Int64s) -> Iterator[Int64s]:
         """Yield numbers that are equal exactly if the values of a function are."""
         layout = self.layout
-        if one.column is None:
+        if aggregate.column is None:
             yield cells[:, 0]
             return
-        inputs = layout.inputs_of(one)
+        inputs = layout.inputs_of(aggregate)
         counts = cells[:, layout.present[inputs]]
         there = counts > 0
-        if one.rule.nullable:
+        if aggregate.rule.nullable:
             yield there.astype(np.int64)
-        match one.rule.form:
+        match aggregate.rule.form:
             case "count":
                 yield counts
             case "distinct":
                 yield cells[:, layout.distinct[inputs]]
             case "sum":
-                total = layout.sums[one.column]
+                total = layout.sums[aggregate.column]
                 if total.floats:
                     yield ordered_floats(np.where(there, total.floats_of(cells), 0.0))
                 else:
                     yield from np.where(there, cells[:, total.first : total.first + total.limbs].T, 0)
             case "mean":
-                yield ordered_floats(self._means(one, cells, counts, there))
+                yield ordered_floats(self._means(aggregate, cells, counts, there))
             case "least" | "greatest":
-                yield np.where(there, cells[:, layout.extreme_of(one)], 0)
+                yield np.where(there, cells[:, layout.extreme_of(aggregate)], 0)
             case other:
                 assert_never(other)
 

@@ -43,8 +43,8 @@ def contents(state: AggregationState) -> Plain:
     place[slots] = np.arange(len(slots))
     listed = []
     for values in state.values:
-        own = values.directory.slots
-        rows = np.column_stack([values.directory.keys[own], values.directory.cells[own]])
+        value_slots = values.directory.slots
+        rows = np.column_stack([values.directory.keys[value_slots], values.directory.cells[value_slots]])
         rows[:, 0] = place[rows[:, 0]]
         listed.append(rows)
     texts = [(part, rows, k) for part, rows, k in _texts(state, keys, cells, listed)]
@@ -52,7 +52,7 @@ def contents(state: AggregationState) -> Plain:
     for part, rows, k in texts:
         part[rows, k] = np.searchsorted(ids, part[rows, k])
     offsets, text = state.texts.read(ids)
-    sums = [[one.base, one.limbs] for one in layout.sums.values()]
+    sums = [[total.base, total.limbs] for total in layout.sums.values()]
     return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
 
 
@@ -60,11 +60,11 @@ def _texts(state: AggregationState, keys: Int64s, cells: Int64s, listed: list[In
     """Return where ids of byte strings are: the part, the rows, the column."""
     own_keys, own_fields, own_values = state.text_places()
     nulls = keys[:, len(state.key_types)]
-    found: list[tuple[Int64s, Any, int]] = [(keys, (nulls >> k & 1) == 0, k) for k in own_keys]
-    found += [(cells, cells[:, present] > 0, at) for at, present in own_fields]
+    text_parts: list[tuple[Int64s, Any, int]] = [(keys, (nulls >> k & 1) == 0, k) for k in own_keys]
+    text_parts += [(cells, cells[:, present] > 0, at) for at, present in own_fields]
     for rows, places in zip(listed, own_values, strict=True):
-        found += [(rows, np.ones(len(rows), np.bool_), 1 + k) for k in places]
-    return found
+        text_parts += [(rows, np.ones(len(rows), np.bool_), 1 + k) for k in places]
+    return text_parts
 
 
 def fill(state: AggregationState, alone: bool, parts: Parts) -> None:
@@ -77,8 +77,8 @@ def fill(state: AggregationState, alone: bool, parts: Parts) -> None:
     # Copied: ids take the place of the numbers of byte strings.
     keys = parts.array("keys", np.int64, (-1, state.words)).copy()
     cells = parts.array("cells", np.int64, (-1, layout.fields)).copy()
-    widths = [2 + one.width for one in state.values]
-    listed = [one.copy() for one in parts.arrays("values", np.int64, [(-1, width) for width in widths])]
+    widths = [2 + group_values.width for group_values in state.values]
+    listed = [array.copy() for array in parts.arrays("values", np.int64, [(-1, width) for width in widths])]
     text = parts.array("text offsets", np.int64, (-1,)), parts.array("text", np.uint8, (-1,))
     n = len(keys)
     require(len(cells) == n and len(numbered(keys)[1]) == n, "groups: keys and cells do not fit together")
@@ -99,10 +99,10 @@ def layout_room(state: AggregationState, layout: CellLayout) -> Int64s:
 
 def _layout(layout: CellLayout, ranges: list[list[int]], require: Require) -> CellLayout:
     sums = {}
-    for (k, one), (base, limbs) in zip(layout.sums.items(), ranges, strict=True):
-        same = (base, limbs) == (one.base, one.limbs)
-        require(same or valid_range(base, limbs, one.floats), f"groups: a sum has {limbs} limbs from {base} on")
-        sums[k] = Sum(one.kind, 0, limbs, base)
+    for (k, total), (base, limbs) in zip(layout.sums.items(), ranges, strict=True):
+        same = (base, limbs) == (total.base, total.limbs)
+        require(same or valid_range(base, limbs, total.floats), f"groups: a sum has {limbs} limbs from {base} on")
+        sums[k] = Sum(total.kind, 0, limbs, base)
     return layout.with_sums(sums)
 
 
@@ -125,11 +125,11 @@ def _check_counts(
         require(bool((keys[(nulls >> k & 1) == 1, k] == 0).all()), "groups: a null has a value")
     for at in layout.present.values():
         require(bool(((cells[:, at] >= 0) & (cells[:, at] <= totals)).all()), "groups: a count exceeds its group")
-    for k, one in layout.sums.items():
-        require(one.check(cells[:, one.first : one.first + one.limbs]), "groups: a sum has no normal form")
+    for k, total in layout.sums.items():
+        require(total.check(cells[:, total.first : total.first + total.limbs]), "groups: a sum has no normal form")
         there = cells[:, layout.present[(k,)]] > 0
-        require(bool((cells[~there, one.at : one.at + one.width] == 0).all()), "groups: a sum without a value")
-        odd = cells[:, one.at : one.first]
+        require(bool((cells[~there, total.at : total.at + total.width] == 0).all()), "groups: a sum without a value")
+        odd = cells[:, total.at : total.first]
         require(bool((odd >= 0).all()), "groups: a count is negative")
     for inputs, rows in zip(layout.values, listed, strict=True):
         fits = bool(((rows[:, 0] >= 0) & (rows[:, 0] < n) & (rows[:, -1] > 0) & (rows[:, -1] < 1 << 60)).all())
@@ -171,31 +171,31 @@ def _check_words(
 ) -> None:
     """Check that all words are those of values of their types."""
 
-    def check(own: Words | None, words: Int64s, valid: npt.NDArray[np.bool_]) -> None:
+    def check(word_type: Words | None, words: Int64s, valid: npt.NDArray[np.bool_]) -> None:
         words = np.ascontiguousarray(words)
-        if own is None:
+        if word_type is None:
             require(bool((np.abs(words) <= FOREVER).all()), "groups: an event time is out of range")
             return
         try:
-            array = own.array(words, valid, state.texts)
+            array = word_type.array(words, valid, state.texts)
             # Text need not be UTF-8: such text may have been pushed.
-            array.validate(full=own.wide or not own.text)
-            same = np.array_equal(own.of(array, state.texts)[valid], words[valid])
+            array.validate(full=word_type.wide or not word_type.text)
+            same = np.array_equal(word_type.of(array, state.texts)[valid], words[valid])
         except (pa.ArrowException, OverflowError):
             same = False
-        require(same, f"groups: a value is none of type {own.kind}")
+        require(same, f"groups: a value is none of type {word_type.kind}")
 
     nulls = keys[:, len(state.key_types)]
-    for k, own in enumerate(state.key_types):
-        check(own, keys[:, k], (nulls >> k & 1) == 0)
+    for k, key_type in enumerate(state.key_types):
+        check(key_type, keys[:, k], (nulls >> k & 1) == 0)
     for (inputs, _), at in layout.extremes.items():
         there = cells[:, layout.present[inputs]] > 0
         require(bool((cells[~there, at : at + len(inputs)] == 0).all()), "groups: an extreme without a value")
-        for k, one in enumerate(layout.words_of(inputs)):
-            check(one, cells[:, at + k], there)
+        for k, word_type in enumerate(layout.words_of(inputs)):
+            check(word_type, cells[:, at + k], there)
     for inputs, rows in zip(layout.values, listed, strict=True):
-        for k, one in enumerate(layout.words_of(inputs)):
-            check(one, rows[:, 1 + k], np.ones(len(rows), np.bool_))
+        for k, word_type in enumerate(layout.words_of(inputs)):
+            check(word_type, rows[:, 1 + k], np.ones(len(rows), np.bool_))
 
 
 def _check_extremes(state: AggregationState, cells: Int64s, slots: Int64s, require: Require) -> None:
@@ -206,7 +206,9 @@ def _check_extremes(state: AggregationState, cells: Int64s, slots: Int64s, requi
         for greatest in (False, True):
             if layout.retracts and (inputs, greatest) in layout.extremes:
                 at = layout.extremes[inputs, greatest]
-                found = np.zeros_like(cells)
-                layout.settle_extreme(found, inputs, greatest, words, places, state.texts)
-                own = slice(at, at + len(inputs))
-                require(np.array_equal(found[:, own], cells[:, own]), "groups: an extreme is none of its values")
+                settled = np.zeros_like(cells)
+                layout.settle_extreme(settled, inputs, greatest, words, places, state.texts)
+                fields = slice(at, at + len(inputs))
+                require(
+                    np.array_equal(settled[:, fields], cells[:, fields]), "groups: an extreme is none of its values"
+                )

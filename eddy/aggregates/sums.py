@@ -83,8 +83,8 @@ class Sum:
         if least > most:
             return self
         # One limb above the greatest value takes what is carried.
-        found = replace(self, base=least, limbs=most + 2 - least)
-        return self if (found.base, found.limbs) == (self.base, self.limbs) else found
+        wider = replace(self, base=least, limbs=most + 2 - least)
+        return self if (wider.base, wider.limbs) == (self.base, self.limbs) else wider
 
     def covering(self, other: Sum) -> Sum:
         """Return the sum with all limbs of another sum added; the same sum if it has these limbs."""
@@ -93,19 +93,19 @@ class Sum:
         least, end = other.base, other.base + other.limbs
         if self.limbs > 1:
             least, end = min(least, self.base), max(end, self.base + self.limbs)
-        found = replace(self, base=least, limbs=end - least)
-        return self if (found.base, found.limbs) == (self.base, self.limbs) else found
+        wider = replace(self, base=least, limbs=end - least)
+        return self if (wider.base, wider.limbs) == (self.base, self.limbs) else wider
 
     def moved(self, limbs: Int64s, new: Sum) -> Int64s:
         """Return limbs of this sum as limbs of a wider sum."""
-        found = np.zeros((len(limbs), new.limbs), np.int64)
+        wider = np.zeros((len(limbs), new.limbs), np.int64)
         if self.limbs == 1:
             # All values were zeros; the first other values decide where the limbs begin.
-            return found
+            return wider
         below = self.base - new.base
-        found[:, below : below + self.limbs] = limbs
-        carry(found)
-        return found
+        wider[:, below : below + self.limbs] = limbs
+        carry(wider)
+        return wider
 
     def add(self, column: Column, valid: Mask, signs: Int64s, numbers: Int64s, totals: Int64s) -> None:
         """Add signs[x] times each value that is not null to the cells totals[numbers[x]]."""
@@ -113,14 +113,14 @@ class Sum:
         for chunk in plain_chunks(column):
             rows = slice(at, at + len(chunk))
             at += len(chunk)
-            own = np.where(valid[rows], numbers[rows], -1)
+            targets = np.where(valid[rows], numbers[rows], -1)
             limbs = np.zeros((len(totals), self.limbs), np.int64)
             if self.floats:
                 odd = np.zeros((len(totals), ODD), np.int64)
-                add_floats(float_values(chunk), signs[rows].copy(), own, self.base, limbs, odd)
+                add_floats(float_values(chunk), signs[rows].copy(), targets, self.base, limbs, odd)
                 totals[:, self.at : self.first] += odd
             else:
-                add_rows(_limbs(chunk) * signs[rows, None], own, limbs)
+                add_rows(_limbs(chunk) * signs[rows, None], targets, limbs)
             totals[:, self.first : self.first + self.limbs] += limbs
 
     def normal(self, cells: Int64s) -> None:
@@ -134,13 +134,13 @@ class Sum:
     def floats_of(self, cells: Int64s) -> npt.NDArray[np.float64]:
         """Return the float64 that is nearest to each sum; of decimals, to the number without its point."""
         limbs = np.ascontiguousarray(cells[:, self.first : self.first + self.limbs])
-        found = np.zeros(len(cells))
-        to_floats(limbs, self.base, np.zeros(self.limbs + 3, np.uint64), found)
+        floats = np.zeros(len(cells))
+        to_floats(limbs, self.base, np.zeros(self.limbs + 3, np.uint64), floats)
         if self.floats:
             nans, positive, negative = (cells[:, self.at + k] > 0 for k in range(ODD))
-            found[positive], found[negative] = np.inf, -np.inf
-            found[nans | (positive & negative)] = np.nan
-        return found
+            floats[positive], floats[negative] = np.inf, -np.inf
+            floats[nans | (positive & negative)] = np.nan
+        return floats
 
     def array(self, cells: Int64s, valid: Mask, kind: pa.DataType) -> tuple[pa.Array, Mask]:
         """Return the sums in a type, null where they are not valid or exceed its range, and which of them exceed it."""
@@ -155,8 +155,8 @@ class Sum:
         low, high = (0, MASK) if unsigned else (-(1 << 31), (1 << 31) - 1)
         beyond = (last < low) | (last > high)
         words = (last << LIMB) | limbs[:, 0]
-        found = pa.array(words.view(np.uint64) if unsigned else words, mask=~valid | beyond)
-        return (found.view(kind) if pt.is_duration(kind) else found), beyond
+        sums = pa.array(words.view(np.uint64) if unsigned else words, mask=~valid | beyond)
+        return (sums.view(kind) if pt.is_duration(kind) else sums), beyond
 
     def _decimals(self, limbs: Int64s, valid: Mask, kind: pa.DataType) -> tuple[pa.Array, Mask]:
         count = kind.bit_width // 64
@@ -176,7 +176,7 @@ class Sum:
         except pa.ArrowInvalid:
             raw, size, most = words.tobytes(), 8 * count, 10**kind.precision
             parts = (raw[at : at + size] for at in range(0, len(raw), size))
-            beyond |= [abs(int.from_bytes(one, "little", signed=True)) >= most for one in parts]
+            beyond |= [abs(int.from_bytes(part, "little", signed=True)) >= most for part in parts]
         return decimal_array(words, kind, valid & ~beyond), beyond
 
     def check(self, limbs: Int64s) -> bool:
@@ -195,10 +195,10 @@ def _limbs(column: pa.Array) -> Int64s:
         words = decimal_words(column)
     else:
         words = raw_words(column).reshape(-1, 1)
-    found = np.empty((len(words), 2 * words.shape[1]), np.int64)
-    found[:, ::2] = words & MASK
-    found[:, 1::2] = words >> LIMB
-    found[:, 1:-1:2] &= MASK
+    limbs = np.empty((len(words), 2 * words.shape[1]), np.int64)
+    limbs[:, ::2] = words & MASK
+    limbs[:, 1::2] = words >> LIMB
+    limbs[:, 1:-1:2] &= MASK
     if pt.is_uint64(column.type):
-        found[:, -1] &= MASK
-    return found
+        limbs[:, -1] &= MASK
+    return limbs

@@ -56,24 +56,24 @@ class Values:
         deltas = np.zeros((len(first), 1), np.int64)
         add_rows(np.ascontiguousarray(signs.reshape(-1, 1)), places, deltas)
         keys = keys[first]
-        own = np.ascontiguousarray(keys[:, 0])
+        group_numbers = np.ascontiguousarray(keys[:, 0])
         stored = keys.copy()
-        stored[:, 0] = slots[own]
+        stored[:, 0] = slots[group_numbers]
         old = np.zeros(len(keys), np.int64)
         known = np.flatnonzero(stored[:, 0] >= 0)
-        found = self.directory.find(stored[known])
-        old[known[found >= 0]] = self.directory.cells[found[found >= 0], 0]
-        return ValueChange(own, keys[:, 1:], old, old + deltas[:, 0])
+        value_slots = self.directory.find(stored[known])
+        old[known[value_slots >= 0]] = self.directory.cells[value_slots[value_slots >= 0], 0]
+        return ValueChange(group_numbers, keys[:, 1:], old, old + deltas[:, 0])
 
     def of(self, slots: Int64s) -> tuple[Int64s, Int64s]:
         """Return the values of some groups: their words int64[n, width], and the place of the group in `slots`."""
-        found, places = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        value_slots, places = np.zeros(0, np.int64), np.zeros(0, np.int64)
         if len(self.heads) and len(slots):
-            n = listed(self.heads, self.links, slots, found, places)
+            n = listed(self.heads, self.links, slots, value_slots, places)
             if n:
-                found, places = np.empty(n, np.int64), np.empty(n, np.int64)
-                listed(self.heads, self.links, slots, found, places)
-        return self.directory.keys[found, 1:], places
+                value_slots, places = np.empty(n, np.int64), np.empty(n, np.int64)
+                listed(self.heads, self.links, slots, value_slots, places)
+        return self.directory.keys[value_slots, 1:], places
 
     def write(self, owners: Int64s, words: Int64s, counts: Int64s, groups: int) -> None:
         """Set the counts of values of the groups in slots `owners`; 0 removes a value. The call may be repeated.
@@ -111,10 +111,10 @@ class Values:
     def check(self, groups: Int64s) -> None:
         """Raise StateError unless the invariants hold; groups: the slots of all groups. For tests."""
         self.directory.check()
-        own = self.directory.slots
+        slots = self.directory.slots
         words, places = self.of(groups)
         keys = np.column_stack([groups[places], words])
-        if len(keys) != len(own) or len(numbered(keys)[1]) != len(own) or (self.directory.find(keys) < 0).any():
-            raise StateError(f"the lists of groups have {len(keys)} values of {len(own)}")
-        if (self.directory.cells[own] <= 0).any():
+        if len(keys) != len(slots) or len(numbered(keys)[1]) != len(slots) or (self.directory.find(keys) < 0).any():
+            raise StateError(f"the lists of groups have {len(keys)} values of {len(slots)}")
+        if (self.directory.cells[slots] <= 0).any():
             raise StateError("a value of a group is kept without a result that has it")

@@ -47,10 +47,10 @@ class Due(NamedTuple):
     def only(self, kept: npt.NDArray[np.bool_]) -> Due:
         """Return some of the windows; the rows that are closed stay the same."""
         number = np.cumsum(kept) - 1
-        own = kept[self.windows]
+        chosen = kept[self.windows]
         return self._replace(
-            windows=number[self.windows[own]],
-            buckets=self.buckets[own],
+            windows=number[self.windows[chosen]],
+            buckets=self.buckets[chosen],
             rows=self.rows[kept],
             starts=self.starts[kept],
             ends=self.ends[kept],
@@ -160,16 +160,16 @@ class Sessions:
         ends = times[lasts] + self.gap
         due = ends <= limit
         numbers = np.cumsum(begins) - 1
-        own = np.flatnonzero(due[numbers]) if len(order) else firsts
+        closing = np.flatnonzero(due[numbers]) if len(order) else firsts
         place = np.cumsum(due) - 1
         open_ends = ends[~due]
         return Due(
-            place[numbers[own]],
-            order[own],
+            place[numbers[closing]],
+            order[closing],
             order[firsts[due]],
             times[firsts[due]],
             ends[due],
-            order[own],
+            order[closing],
             int(open_ends.min()) if len(open_ends) else NEVER,
         )
 

@@ -185,8 +185,8 @@ class Words:
         if pt.is_fixed_size_binary(inner):
             return pa.Array.from_buffers(inner, n, [_bits(valid), pa.py_buffer(data)])
         large = pa.large_string() if pt.is_string(inner) or pt.is_large_string(inner) else pa.large_binary()
-        found = pa.Array.from_buffers(large, n, [_bits(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
-        return found.cast(inner) if inner != large else found
+        array = pa.Array.from_buffers(large, n, [_bits(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
+        return array.cast(inner) if inner != large else array
 
     def order(self, words: Int64s, texts: BytesDirectory) -> Int64s:
         """Return numbers in the order of the values of words, none of them null; O(n log n) for byte strings."""
@@ -217,8 +217,8 @@ def floats_of(words: Int64s) -> npt.NDArray[np.float64]:
 def encode(arrays: list[tuple[Words, Column]], texts: BytesDirectory, n: int) -> Int64s:
     """Return int64[n, k + 1], the words of k columns of n values, then one with a bit for each null."""
     words = np.zeros((n, len(arrays) + 1), np.int64)
-    for k, (own, column) in enumerate(arrays):
-        words[:, k] = own.of(column, texts)
+    for k, (word_type, column) in enumerate(arrays):
+        words[:, k] = word_type.of(column, texts)
         if column.null_count:
             words[:, -1] |= (~valid_rows(column)).astype(np.int64) << k
     return words

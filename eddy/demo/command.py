@@ -127,7 +127,7 @@ def run(
             figures["streaming"] = run_streaming(console, scenario, spark, keep, checkpoint)
     finally:
         spark.stop()
-    return all(one["exact"] for one in figures.values()), figures
+    return all(job_figures["exact"] for job_figures in figures.values()), figures
 
 
 def run_streaming(

@@ -67,22 +67,22 @@ class RunRecord:
         """Add the figures of a query."""
         for row in run.batches().to_pylist():
             self.rows[row["batch"]] = row
-        own: dict[int, list[dict[str, Any]]] = {}
+        group_rows: dict[int, list[dict[str, Any]]] = {}
         for row in run.groups().to_pylist():
-            own.setdefault(row["batch"], []).append(row)
-        self.groups.update(own)
+            group_rows.setdefault(row["batch"], []).append(row)
+        self.groups.update(group_rows)
 
     def changes(self) -> list[dict[str, Any]]:
         """Return the rows of key groups whose plan has changed, with the previous plan as "before"."""
         plans: dict[int, str] = {}
-        found = []
+        changed = []
         for batch in sorted(self.groups):
             for row in self.groups[batch]:
                 before = plans.get(row["group"])
                 if before is not None and before != row["plan"]:
-                    found.append({**row, "before": before})
+                    changed.append({**row, "before": before})
                 plans[row["group"]] = row["plan"]
-        return found
+        return changed
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,16 @@ def compare_counts(results: pa.Table, expected: np.ndarray) -> ScenarioOutcome:
     total = int(expected.sum())
     distinct = results.group_by(results.column_names).aggregate([([], "count_all")])
     repeated = results.num_rows - distinct.num_rows
-    found = np.bincount(results.column("transfers").to_numpy(), minlength=len(expected))
-    wanted = np.pad(expected, (0, len(found) - len(expected)))
-    off = np.flatnonzero(found != wanted)
+    counts = np.bincount(results.column("transfers").to_numpy(), minlength=len(expected))
+    wanted = np.pad(expected, (0, len(counts) - len(expected)))
+    off = np.flatnonzero(counts != wanted)
     wrong = None
     if repeated:
         wrong = f"{repeated:,} results are duplicates"
     elif len(off):
         first = int(off[0])
         wrong = (
-            f"{len(off):,} transfers have a wrong number of results: transfer {first} has {found[first]} instead of"
+            f"{len(off):,} transfers have a wrong number of results: transfer {first} has {counts[first]} instead of"
             f" {wanted[first]}"
         )
     return ScenarioOutcome(results.num_rows, total, wrong)

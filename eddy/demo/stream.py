@@ -211,9 +211,9 @@ class _ScenarioRun:
         tracker = self.spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
         return [
-            (one.stageId, one.numActiveTasks, one.numCompletedTasks)
-            for one in stages
-            if one is not None and one.numActiveTasks
+            (stage.stageId, stage.numActiveTasks, stage.numCompletedTasks)
+            for stage in stages
+            if stage is not None and stage.numActiveTasks
         ]
 
     def _failed_tasks_soon(self) -> int:

@@ -65,8 +65,8 @@ def view(record: RunRecord, newest: int | None = None) -> Group:
 
 
 def _cells(row: dict[str, Any], groups: list[dict[str, Any]]) -> list[str]:
-    plans = Counter(short(one["plan"]) for one in groups)
-    engines = Counter(one["source"] for one in groups)
+    plans = Counter(short(group["plan"]) for group in groups)
+    engines = Counter(group["source"] for group in groups)
     shown = [f"{count}×{plan}" for plan, count in plans.most_common(PLANS_SHOWN)]
     return [
         str(row["batch"]),
@@ -82,16 +82,16 @@ def _cells(row: dict[str, Any], groups: list[dict[str, Any]]) -> list[str]:
 
 def reasons(record: RunRecord) -> list[str]:
     """Return the most frequent changes of plan since the drift, each with the reason of its first occurrence."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in record.changes():
-        if record.drift is None or one["batch"] < record.drift:
+    changes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for change in record.changes():
+        if record.drift is None or change["batch"] < record.drift:
             continue
-        found.setdefault((one["before"], one["plan"]), []).append(one)
-    frequent = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+        changes.setdefault((change["before"], change["plan"]), []).append(change)
+    frequent = sorted(changes.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
-        f"{short(before)} → {short(plan)}  {len(own)} times, first in batch {own[0]['batch']}, key group "
-        f"{own[0]['group']};  {own[0]['reason']}"
-        for (before, plan), own in frequent[:CHANGES_SHOWN]
+        f"{short(before)} → {short(plan)}  {len(rows)} times, first in batch {rows[0]['batch']}, key group "
+        f"{rows[0]['group']};  {rows[0]['reason']}"
+        for (before, plan), rows in frequent[:CHANGES_SHOWN]
     ]
 
 
@@ -124,13 +124,13 @@ def figures(scenario: Scenario, record: RunRecord, outcome: ScenarioOutcome, sec
         "killed": {"process": record.killed, "failed_tasks": record.failed_tasks},
         "events": [{"batch": batch, "event": what} for batch, what in record.events],
         "plan_changes": [
-            {key: one[key] for key in ("batch", "group", "before", "plan", "reason")} for one in record.changes()
+            {key: change[key] for key in ("batch", "group", "before", "plan", "reason")} for change in record.changes()
         ],
         "batches": [
             {
                 **record.rows[batch],
-                "plans": Counter(one["plan"] for one in record.groups.get(batch, [])),
-                "engines": Counter(one["source"] for one in record.groups.get(batch, [])),
+                "plans": Counter(group["plan"] for group in record.groups.get(batch, [])),
+                "engines": Counter(group["source"] for group in record.groups.get(batch, [])),
             }
             for batch in sorted(record.rows)
         ],

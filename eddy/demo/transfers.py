@@ -131,13 +131,13 @@ def exact_counts(streams: Mapping[str, pa.Table]) -> Int64s:
     met = np.ones(len(at), bool)
     for rows, base in arms:
         met &= np.searchsorted(rows, base + at - _SPAN_US) < np.searchsorted(rows, base + at + _SPAN_US, side="right")
-    own = np.flatnonzero(met)
-    moments = [own * _WIDE + at[own]]
+    candidates = np.flatnonzero(met)
+    moments = [candidates * _WIDE + at[candidates]]
     for rows, base in arms:
-        low = np.searchsorted(rows, base[own] + at[own] - _SPAN_US)
-        found = np.searchsorted(rows, base[own] + at[own]) - low
-        who = np.repeat(own, found)
-        index = np.arange(len(who)) - np.repeat(np.cumsum(found) - found - low, found)
+        low = np.searchsorted(rows, base[candidates] + at[candidates] - _SPAN_US)
+        lengths = np.searchsorted(rows, base[candidates] + at[candidates]) - low
+        who = np.repeat(candidates, lengths)
+        index = np.arange(len(who)) - np.repeat(np.cumsum(lengths) - lengths - low, lengths)
         moments.append(who * _WIDE + rows[index] - base[who])
     who, oldest = np.divmod(np.unique(np.concatenate(moments)), _WIDE)
     since = np.ones(len(who), np.int64)

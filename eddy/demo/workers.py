@@ -74,11 +74,11 @@ def _parent(entry: Path) -> int | None:
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:
-    found = []
+    ancestors = []
     while pid in parents:
         pid = parents[pid]
-        found.append(pid)
-    return found
+        ancestors.append(pid)
+    return ancestors
 
 
 def _program(pid: int) -> str | None:

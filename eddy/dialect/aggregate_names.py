@@ -46,6 +46,6 @@ def is_aggregate(node: exp.Expression) -> bool:
 
 def aggregates_in(node: exp.Expression) -> Iterator[exp.Expression]:
     """Yield the calls of aggregate functions in a tree, those of subqueries left out."""
-    for one in node.find_all(exp.Anonymous):
-        if is_aggregate(one) and not in_subquery(one, node):
-            yield one
+    for call in node.find_all(exp.Anonymous):
+        if is_aggregate(call) and not in_subquery(call, node):
+            yield call

@@ -58,20 +58,20 @@ def divided(
 
     Raises SqlError unless one condition is a comparison of times.
     """
-    found: list[exp.Expression] = []
+    comparisons: list[exp.Expression] = []
     rest: list[exp.Expression] = []
-    for one in conditions:
-        inner = bare(one)
-        (found if isinstance(inner, exp.GTE | exp.LTE | exp.GT | exp.LT) else rest).append(inner)
-    if len(found) != 1:
+    for condition in conditions:
+        inner = bare(condition)
+        (comparisons if isinstance(inner, exp.GTE | exp.LTE | exp.GT | exp.LT) else rest).append(inner)
+    if len(comparisons) != 1:
         raise source.error(
             join, "ASOF JOIN has one comparison of times in ON: row.time >= table.time, besides equalities of keys"
         )
-    (compared,) = found
+    (compared,) = comparisons
     left = place_of(compared.this)
     turned = left is not None and left[0] == number
-    own, other = (compared.this, compared.expression) if turned else (compared.expression, compared.this)
-    if place_of(other) is None or (place_of(own) or (None,))[0] != number:
+    table_side, other = (compared.this, compared.expression) if turned else (compared.expression, compared.this)
+    if place_of(other) is None or (place_of(table_side) or (None,))[0] != number:
         raise source.error(compared, "the comparison of ASOF JOIN is between a column of the table and one of the rows")
     if not isinstance(compared, exp.LTE if turned else exp.GTE):
         raise source.error(
@@ -79,7 +79,7 @@ def divided(
             f"ASOF JOIN finds the version that is valid: write {printed(other)} >= the time of the table. For later"
             " versions, pass as_of=[AsOf(…, direction='forward', tolerance=…)] to eddy.Query",
         )
-    return other, own, rest
+    return other, table_side, rest
 
 
 def as_of(part: AsOfPart, joins: Occurrences) -> AsOf:
@@ -98,12 +98,14 @@ def as_of(part: AsOfPart, joins: Occurrences) -> AsOf:
     if compared is not None and compared[1] != table.time:
         raise source.error(part.compared, f"the versions of {table.name} begin at their column {table.time!r}")
     texts = []
-    for one in part.conditions:
-        text = joins.predicate_text(one)
-        if text is None or not isinstance(one, exp.EQ):
+    for condition in part.conditions:
+        text = joins.predicate_text(condition)
+        if text is None or not isinstance(condition, exp.EQ):
             remedy = (
                 "write this in WHERE" if part.how == "inner" else "give the table a filter, VersionedTable(filter=…)"
             )
-            raise source.error(one, f"ON of an as-of join has equalities with the key of {table.name} only; {remedy}")
+            raise source.error(
+                condition, f"ON of an as-of join has equalities with the key of {table.name} only; {remedy}"
+            )
         texts.append(text)
     return AsOf(table, texts, None if place is None else joins.name_of(place), part.how)

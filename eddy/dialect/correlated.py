@@ -50,15 +50,15 @@ def correlated(
     """
     where = select.args.get("where")
     rest, pairs = list[exp.Expression](), list[tuple[exp.Expression, exp.Expression]]()
-    for one in conjuncts(None if where is None else where.this):
-        if all(map(is_own, own_columns(one))):
-            rest.append(one)
+    for condition in conjuncts(None if where is None else where.this):
+        if all(map(is_own, own_columns(condition))):
+            rest.append(condition)
             continue
-        pair = _pair(one, is_own)
+        pair = _pair(condition, is_own)
         if pair is None:
-            raise source.error(one, f"{printed(one)} reads a column of the query around it: {_FORM}")
+            raise source.error(condition, f"{printed(condition)} reads a column of the query around it: {_FORM}")
         pairs.append(pair)
-    other = next((one for one in _elsewhere(select) if not is_own(one)), None)
+    other = next((column for column in _elsewhere(select) if not is_own(column)), None)
     if other is not None:
         raise source.error(other, f"{printed(other)} is a column of the query around this subquery: {_FORM}")
     if not pairs:
@@ -75,10 +75,10 @@ def correlated(
             part = exp.Anonymous(this="COALESCE", expressions=[part, exp.Literal.number(0)])
         whole.replace(part)
     names = [f"key_{k}" for k in range(1, len(pairs) + 1)]
-    keys = [exp.alias_(own.copy(), name) for name, (own, _) in zip(names, pairs, strict=True)]
+    keys = [exp.alias_(inner.copy(), name) for name, (inner, _) in zip(names, pairs, strict=True)]
     groups.set("expressions", [*keys, *parts])
     groups.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
-    groups.set("group", exp.Group(expressions=[own.copy() for own, _ in pairs]))
+    groups.set("group", exp.Group(expressions=[inner.copy() for inner, _ in pairs]))
     source.place(groups, select)
     source.place(root, select)
     return Correlated(groups, dict(zip(names, (around for _, around in pairs), strict=True)), root.this)
@@ -91,17 +91,17 @@ def _pair(
     condition = bare(condition)
     if not isinstance(condition, exp.EQ) or condition.find(exp.Select) is not None:
         return None
-    for one, other in ((condition.this, condition.expression), (condition.expression, condition.this)):
-        own, around = list(own_columns(one)), list(own_columns(other))
-        if own and around and all(map(is_own, own)) and not any(map(is_own, around)):
-            return one, other
+    for side, other in ((condition.this, condition.expression), (condition.expression, condition.this)):
+        inside, around = list(own_columns(side)), list(own_columns(other))
+        if inside and around and all(map(is_own, inside)) and not any(map(is_own, around)):
+            return side, other
     return None
 
 
 def _elsewhere(select: exp.Select) -> Iterator[exp.Column]:
     """Yield the columns of a SELECT that stand outside of WHERE and FROM."""
-    for one in select.expressions:
-        yield from own_columns(one)
+    for output in select.expressions:
+        yield from own_columns(output)
     for name in ("group", "having", "qualify"):
         if select.args.get(name) is not None:
             yield from own_columns(select.args[name])

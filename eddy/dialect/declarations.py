@@ -47,13 +47,13 @@ def create_table(text: str, **options: Any) -> Stream:
     if given is not None:
         raise QueryError(f"create_table: leave {given} out: the text declares it")
     source = StatementText(text)
-    found = declared(source, **options)
-    if found.options:
-        where = next(iter(found.options.values())).node
+    table = declared(source, **options)
+    if table.options:
+        where = next(iter(table.options.values())).node
         raise source.error(where, "WITH (…) is not supported in CREATE TABLE: rows come by push; leave it out")
-    if found.input is None:
+    if table.input is None:
         raise source.error(None, f"the columns are missing; a declaration is {_FORM}")
-    return found.input
+    return table.input
 
 
 class DeclaredOption(NamedTuple):
@@ -96,13 +96,13 @@ def declared(source: StatementText, **options: Any) -> DeclaredTable:
     name = table.name
     if columns is None:
         return DeclaredTable(name, None, (), given)
-    found = _Declaration(source)
-    for one in sorted(columns.expressions, key=lambda one: not isinstance(one, exp.ColumnDef)):
-        found.read(one)
-    schema = pa.schema(list(found.fields.values()))
-    kind: Any = Stream if not found.key else VersionedTable if found.time else Table
+    declaration = _Declaration(source)
+    for definition in sorted(columns.expressions, key=lambda part: not isinstance(part, exp.ColumnDef)):
+        declaration.read(definition)
+    schema = pa.schema(list(declaration.fields.values()))
+    kind: Any = Stream if not declaration.key else VersionedTable if declaration.time else Table
     try:
-        return DeclaredTable(name, kind(name, schema, **{**found.arguments, **options}), found.key, given)
+        return DeclaredTable(name, kind(name, schema, **{**declaration.arguments, **options}), declaration.key, given)
     except QueryError as problem:
         if options:
             raise
@@ -110,18 +110,18 @@ def declared(source: StatementText, **options: Any) -> DeclaredTable:
 
 
 def _options(tree: exp.Create, source: StatementText) -> dict[str, DeclaredOption]:
-    found: dict[str, DeclaredOption] = {}
+    options: dict[str, DeclaredOption] = {}
     properties = tree.args.get("properties")
-    for one in [] if properties is None else properties.expressions:
-        name, value = (one.this, one.args.get("value")) if type(one) is exp.Property else (None, None)
+    for node in [] if properties is None else properties.expressions:
+        name, value = (node.this, node.args.get("value")) if type(node) is exp.Property else (None, None)
         if not isinstance(name, exp.Literal) or not isinstance(value, exp.Literal):
             # Without its value, which may be a password.
-            what = one.name if name is None else name.name
-            raise source.error(one, f"WITH (… {what} …) is not supported; an option is 'name' = 'text'")
-        if name.name in found:
+            what = node.name if name is None else name.name
+            raise source.error(node, f"WITH (… {what} …) is not supported; an option is 'name' = 'text'")
+        if name.name in options:
             raise source.error(name, f"option {name.name!r} is given twice")
-        found[name.name] = DeclaredOption(value.name, name)
-    return found
+        options[name.name] = DeclaredOption(value.name, name)
+    return options
 
 
 class _Declaration:
@@ -138,7 +138,7 @@ class _Declaration:
     def arguments(self) -> dict[str, Any]:
         """The arguments of the input, but for its name and its columns."""
         given = {"key": self.key or None, "time": self.time, "lateness": self.lateness}
-        return {name: one for name, one in given.items() if one is not None}
+        return {name: argument for name, argument in given.items() if argument is not None}
 
     def read(self, node: exp.Expression) -> None:
         """Read a column, the key or the watermark. Raises SqlError."""
@@ -155,12 +155,12 @@ class _Declaration:
         if node.name in self.fields:
             raise self.source.error(node, f"two columns are named {node.name!r}; give each its own name")
         kind, nullable = node.args.get("kind"), True
-        for one in node.args.get("constraints") or []:
-            if not isinstance(one.kind, exp.NotNullColumnConstraint):
-                key = isinstance(one.kind, exp.PrimaryKeyColumnConstraint)
-                word = "PRIMARY KEY of a column" if key else printed(one)
+        for constraint in node.args.get("constraints") or []:
+            if not isinstance(constraint.kind, exp.NotNullColumnConstraint):
+                key = isinstance(constraint.kind, exp.PrimaryKeyColumnConstraint)
+                word = "PRIMARY KEY of a column" if key else printed(constraint)
                 raise self.source.error(node, f"column {node.name}: {word} is not supported; a declaration is {_FORM}")
-            nullable = bool(one.kind.args.get("allow_null"))
+            nullable = bool(constraint.kind.args.get("allow_null"))
         if kind is None:
             raise self.source.error(node, f"column {node.name} has no type, such as {node.name} BIGINT")
         self.fields[node.name] = pa.field(node.name, type_of(kind, self.source), nullable)
@@ -168,12 +168,12 @@ class _Declaration:
     def _primary_key(self, node: exp.PrimaryKey) -> None:
         if self.key:
             raise self.source.error(node, "PRIMARY KEY stands there twice")
-        if [str(one).upper() for one in node.args.get("options") or []] != ["NOT ENFORCED"]:
+        if [str(option).upper() for option in node.args.get("options") or []] != ["NOT ENFORCED"]:
             raise self.source.error(
                 node,
                 "write PRIMARY KEY (…) NOT ENFORCED: a row with a known key is no error, it replaces the other one",
             )
-        self.key = tuple(self._name(one) for one in node.expressions)
+        self.key = tuple(self._name(column) for column in node.expressions)
 
     def _watermark(self, node: exp.Anonymous) -> None:
         if self.time is not None:

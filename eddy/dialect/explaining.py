@@ -9,10 +9,10 @@ from eddy.query.query import Query
 from eddy.runtime import Runtime
 
 
-def explained(found: Query | UnionAll) -> str:
+def explained(statement: Query | UnionAll) -> str:
     """Return the text of EXPLAIN. Nothing is pushed."""
-    queries = found.queries if isinstance(found, UnionAll) else (found,)
-    texts = ["\n".join(_lines(one)) for one in queries]
+    queries = statement.queries if isinstance(statement, UnionAll) else (statement,)
+    texts = ["\n".join(_lines(query)) for query in queries]
     return "\nUNION ALL\n".join(texts)
 
 
@@ -22,7 +22,7 @@ def _lines(query: Query) -> Iterator[str]:
         source = "" if table == stream.name else f" = {table}"
         derived = ", from the intervals" if stream.name in query.unwindowed else ""
         derived = ", no row is kept" if query.unretracted and stream.name in query.unwindowed else derived
-        kept = " AND ".join(one.title for one in stream.conditions)
+        kept = " AND ".join(condition.title for condition in stream.conditions)
         yield f"stream {stream.name}{source} [{stream.extent}{derived}]{f' where {kept}' if kept else ''}"
     yield f"output {', '.join(f'{field.name} {field.type}' for field in query.output_schema)}"
     if query.tables_changing:

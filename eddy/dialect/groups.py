@@ -47,7 +47,7 @@ _OTHERS = {
 def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, inside: bool) -> BlockGroups | None:
     """Return the groups of a SELECT, None if it has none. Raises SqlError."""
     given, having = select.args.get("group"), select.args.get("having")
-    calls = [one for tree in block.outputs.values() for one in aggregates_in(tree)]
+    calls = [aggregate for tree in block.outputs.values() for aggregate in aggregates_in(tree)]
     for tree in block.outputs.values():
         window = tree.find(exp.Window)
         if window is not None:
@@ -67,17 +67,17 @@ def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, in
             "a subquery with groups does not flatten into a join; write it in FROM",
         )
     groups = BlockGroups([])
-    for one in [] if given is None else given.expressions:
-        tree = _key(one, block, source)
+    for expression in [] if given is None else given.expressions:
+        tree = _key(expression, block, source)
         if called(tree) in WINDOWS:
             if groups.window is not None:
-                raise source.error(one, "GROUP BY takes one window")
+                raise source.error(expression, "GROUP BY takes one window")
             groups.window = tree
         else:
-            found = next(aggregates_in(tree), None)
-            if found is not None:
+            nested = next(aggregates_in(tree), None)
+            if nested is not None:
                 raise source.error(
-                    one, f"{printed(found)} is an aggregate, which GROUP BY cannot take; write it in HAVING"
+                    expression, f"{printed(nested)} is an aggregate, which GROUP BY cannot take; write it in HAVING"
                 )
             groups.keys.append(tree)
     if having is not None:
@@ -104,7 +104,7 @@ def _key(node: exp.Expression, block: QueryBlock, source: StatementText) -> exp.
             raise source.error(node, f"GROUP BY {node.this}: the SELECT list has columns 1 to {len(block.outputs)}")
         return list(block.outputs.values())[number - 1]
     named = isinstance(node, exp.Column) and not node.table and node.name in block.outputs
-    if named and not any(one.name == node.name for one in block.scope.shown):
+    if named and not any(shown.name == node.name for shown in block.scope.shown):
         return block.outputs[node.name]
     return block.scope.resolve(node, source)
 
@@ -115,20 +115,24 @@ def _having(node: exp.Expression, block: QueryBlock, groups: BlockGroups, source
     Inside of an aggregate, a name means a column first. Outside, only group columns are columns.
     """
 
-    def change(one: exp.Column) -> exp.Expression:
-        shown = None if one.table else known(one.name, block.outputs)
+    def change(column: exp.Column) -> exp.Expression:
+        shown = None if column.table else known(column.name, block.outputs)
         if shown is None:
-            return block.scope.column(one, source)
-        among = len(block.scope.find(one.name))
-        inside = next((above for above in _above(one) if is_aggregate(above)), None)
+            return block.scope.column(column, source)
+        among = len(block.scope.find(column.name))
+        inside = next((above for above in _above(column) if is_aggregate(above)), None)
         if not among:
             return block.outputs[shown].copy()
         if inside is not None:
-            return block.scope.column(one, source)
-        own = block.scope.column(one, source) if among == 1 else None
-        if own is not None and own in map(bare, groups.keys) and own != bare(block.outputs[shown]):
+            return block.scope.column(column, source)
+        input_column = block.scope.column(column, source) if among == 1 else None
+        if (
+            input_column is not None
+            and input_column in map(bare, groups.keys)
+            and input_column != bare(block.outputs[shown])
+        ):
             raise source.error(
-                one, f"{one.name} is a group column and another output column; name the output column differently"
+                column, f"{column.name} is a group column and another output column; name the output column differently"
             )
         return block.outputs[shown].copy()
 
@@ -146,23 +150,26 @@ def _is_distinct(given: exp.Expression | None, block: QueryBlock, source: Statem
     """Return whether a SELECT with groups and without aggregates has its group columns as output columns."""
     if given is None:
         return False
-    keys = [bare(_key(one, block, source)) for one in given.expressions]
+    keys = [bare(_key(expression, block, source)) for expression in given.expressions]
     bounds = {name for name, bound in _BOUNDS.items() if bound}
     return all(bare(tree) in keys or called(tree) in bounds for tree in block.outputs.values())
 
 
 def with_distinct(
-    block: QueryBlock, found: Sequence[tuple[BlockGroups, frozenset[int]]], source: StatementText, node: exp.Expression
+    block: QueryBlock,
+    subqueries: Sequence[tuple[BlockGroups, frozenset[int]]],
+    source: StatementText,
+    node: exp.Expression,
 ) -> None:
     """Give a SELECT over subqueries of different rows the groups that make its own rows different.
 
     The join of subqueries with different rows also has different rows: one row for each combination of their group
     columns. So the SELECT is the join of all rows, grouped by all of these columns. Raises NotFlatError for others.
     """
-    covered = frozenset().union(*(own for _, own in found))
+    covered = frozenset().union(*(occurrences for _, occurrences in subqueries))
     if (
         block.groups is not None
-        or not set(block.part.own) <= covered
+        or not set(block.part.occurrences) <= covered
         or any(b.how != "semi" for b in block.part.branches if b.how != "anti")
     ):
         raise NotFlatError.at(
@@ -172,15 +179,15 @@ def with_distinct(
             " in the outer SELECT, or push the results of the subquery into a stream of another query",
         )
     groups = BlockGroups([])
-    for own, _ in found:
-        groups.keys += own.keys
-        if own.window is None:
+    for inner_groups, _ in subqueries:
+        groups.keys += inner_groups.keys
+        if inner_groups.window is None:
             continue
         if groups.window is None:
-            groups.window = own.window
+            groups.window = inner_groups.window
         else:
-            start = own.window.copy()
-            start.set("this", f"{called(own.window)}_START")
+            start = inner_groups.window.copy()
+            start.set("this", f"{called(inner_groups.window)}_START")
             groups.keys.append(start)
     block.groups = groups
 
@@ -215,8 +222,8 @@ class _Grouping:
         return name
 
     def _argument(self, tree: exp.Expression) -> Any:
-        found = self.joins.output(tree)
-        return found.expression if isinstance(found, ComputedExpression) else found
+        output = self.joins.output(tree)
+        return output.expression if isinstance(output, ComputedExpression) else output
 
     # Aggregates
 
@@ -236,7 +243,7 @@ class _Grouping:
         wanted = 2 if name in BY else 1
         if len(parts) != wanted:
             raise self.source.error(node, f"{name} takes {'two arguments' if wanted == 2 else 'one argument'}")
-        nested = next((one for part in parts for one in aggregates_in(part)), None)
+        nested = next((aggregate for part in parts for aggregate in aggregates_in(part)), None)
         if nested is not None:
             raise self.source.error(
                 nested, "an aggregate of an aggregate needs a second query: write the inner one in a subquery in FROM"
@@ -320,14 +327,14 @@ class _Grouping:
         name, window = called(node), self.groups.window
         if window is None:
             raise self.source.error(node, f"{name} needs TUMBLE, HOP or SESSION in GROUP BY")
-        own = name.rpartition("_")[0]
-        if own == "WINDOW" and node.expressions:
+        prefix = name.rpartition("_")[0]
+        if prefix == "WINDOW" and node.expressions:
             raise self.source.error(node, f"{name} takes no arguments")
-        if own != "WINDOW":
-            same = [self.joins.text(one) for one in node.expressions] == [
-                self.joins.text(one) for one in window.expressions
+        if prefix != "WINDOW":
+            same = [self.joins.text(argument) for argument in node.expressions] == [
+                self.joins.text(argument) for argument in window.expressions
             ]
-            if own != called(window) or not same:
+            if prefix != called(window) or not same:
                 raise self.source.error(node, f"{printed(node)} is not the window of GROUP BY, {printed(window)}")
         bound = _BOUNDS[name]
         if bound not in self.bounds:
@@ -356,7 +363,9 @@ class _Grouping:
             if isinstance(value, exp.Expression):
                 new.set(name, self.over_groups(value))
             elif isinstance(value, list):
-                new.set(name, [self.over_groups(one) if isinstance(one, exp.Expression) else one for one in value])
+                new.set(
+                    name, [self.over_groups(child) if isinstance(child, exp.Expression) else child for child in value]
+                )
         return new
 
 
@@ -366,11 +375,11 @@ def _group_text(tree: exp.Expression) -> str:
 
 
 def _group_column(name: str, node: exp.Expression) -> exp.Column:
-    found = exp.Column(this=identifier(name))
-    found.meta["group"] = name
+    column = exp.Column(this=identifier(name))
+    column.meta["group"] = name
     if "start" in node.meta:
-        found.meta["start"] = node.meta["start"]
-    return found
+        column.meta["start"] = node.meta["start"]
+    return column
 
 
 def _key_text(tree: exp.Expression, block: QueryBlock, joins: JoinTranslator) -> str:
@@ -382,11 +391,13 @@ def _key_text(tree: exp.Expression, block: QueryBlock, joins: JoinTranslator) ->
     tree = bare(tree)
     text = joins.text(tree)
     if isinstance(tree, exp.Literal) and not tree.is_string:
-        return next((str(k) for k, one in enumerate(block.outputs.values(), 1) if joins.text(bare(one)) == text), text)
+        return next(
+            (str(k) for k, output in enumerate(block.outputs.values(), 1) if joins.text(bare(output)) == text), text
+        )
     return text
 
 
-def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator, options: Mapping[str, Any]) -> Query:
+def grouped_query(block: QueryBlock, joined: JoinArguments, joins: JoinTranslator, options: Mapping[str, Any]) -> Query:
     """Return the query of a SELECT with groups. Raises SqlError and QueryError."""
     assert block.groups is not None
     grouping, source = _Grouping(block, joins), joins.source
@@ -404,7 +415,7 @@ def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator
         **options,
     }
     # The types of the groups are known once the query exists.
-    plain = Query(found.streams, found.on, **arguments)
+    plain = Query(joined.streams, joined.on, **arguments)
     assert plain.aggregation is not None
     groups = plain.aggregation.schema
 
@@ -424,14 +435,14 @@ def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator
     if list(chosen.items()) == [(name, name) for name in groups.names]:
         chosen = {}
     conditions = []
-    for tree, own in having:
-        columns = frozenset(one.meta["group"] for one in own.find_all(exp.Column))
+    for tree, condition in having:
+        columns = frozenset(column.meta["group"] for column in condition.find_all(exp.Column))
         text = joins.text(tree)
-        conditions.append(SqlPredicate(scalars.condition(own), name=text, sql=text, known=columns))
+        conditions.append(SqlPredicate(scalars.condition(condition), name=text, sql=text, known=columns))
     if not chosen and not conditions and top is None:
         query = plain
     else:
-        query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, top=top, **arguments)
+        query = Query(joined.streams, joined.on, having=conditions or None, select=chosen or None, top=top, **arguments)
     keys = [_key_text(tree, block, joins) for tree in block.groups.keys]
     keys += [joins.text(block.groups.window)] if block.groups.window else []
     shown = [f"{joins.text(bare(tree))} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]

@@ -46,44 +46,46 @@ class JoinTranslator(Occurrences):
         above   the occurrences on the path to it
         full    whether a full outer join keeps the rows of the part
         """
-        path = {*above, *part.own}
-        found = JoinArguments([])
-        full_here = any(one.how == "full" for one in part.branches)
-        for condition in (where_present(one, path) for one in part.conditions):
+        path = {*above, *part.occurrences}
+        arguments = JoinArguments([])
+        full_here = any(branch.how == "full" for branch in part.branches)
+        for condition in (where_present(tree, path) for tree in part.conditions):
             if self.plain_predicate(condition) is None:
                 self.scalars().condition(condition)  # checks the types of the condition in its written form
-            for one in self.split(condition):
-                self._place(one, part, path, found, plain=not full and not full_here)
+            for conjunct in self.split(condition):
+                self._place(conjunct, part, path, arguments, plain=not full and not full_here)
         there = set(above) | part.surely()
-        found.where += [self.condition(where_present(one, there)) for one in part.after]
-        found.branches = [self._branch(one, path) for one in part.branches]
-        found.as_of = [as_of(one, self) for one in part.as_of]
-        found.streams = [self._stream(i) for i in part.own]
-        return found
+        arguments.where += [self.condition(where_present(tree, there)) for tree in part.after]
+        arguments.branches = [self._branch(branch, path) for branch in part.branches]
+        arguments.as_of = [as_of(lookup, self) for lookup in part.as_of]
+        arguments.streams = [self._stream(i) for i in part.occurrences]
+        return arguments
 
-    def _place(self, node: exp.Expression, part: JoinPart, path: set[int], found: JoinArguments, plain: bool) -> None:
+    def _place(
+        self, node: exp.Expression, part: JoinPart, path: set[int], arguments: JoinArguments, plain: bool
+    ) -> None:
         """Add a conjunct as a predicate, a filter of a stream, or a condition on joined rows."""
         read = reads(node)
-        if len(read) == 1 and read <= set(part.own) and plain:
+        if len(read) == 1 and read <= set(part.occurrences) and plain:
             (i,) = read
             # A filter is applied before the window and WHERE after the window; the difference matters if the window
             # counts rows.
             if not isinstance(self.streams[i].window, Rows):
                 text, columns = self.text(node), frozenset(p[1] for p in map(place_of, own_columns(node)) if p)
-                own = SqlPredicate(self.scalars(i).condition(node), name=text, sql=text, known=columns)
-                self._filters.setdefault(i, []).append(own)
+                predicate = SqlPredicate(self.scalars(i).condition(node), name=text, sql=text, known=columns)
+                self._filters.setdefault(i, []).append(predicate)
                 return
-        if read & set(part.own):
+        if read & set(part.occurrences):
             own_text = self.predicate_text(node)
             if own_text is not None:
-                found.on.append(own_text)
+                arguments.on.append(own_text)
                 return
-        found.where.append(self.condition(node))
+        arguments.where.append(self.condition(node))
 
-    def _branch(self, one: Hung, path: set[int]) -> Branch:
-        own = self.join(one.part, sorted(path), one.how == "full")
-        self.connect(one.part, own, above=path)
-        return Branch(own.streams, own.on, one.how, own.branches, own.where or None)
+    def _branch(self, hung: Hung, path: set[int]) -> Branch:
+        arguments = self.join(hung.part, sorted(path), hung.how == "full")
+        self.connect(hung.part, arguments, above=path)
+        return Branch(arguments.streams, arguments.on, hung.how, arguments.branches, arguments.where or None)
 
     def _stream(self, i: int) -> Stream:
         stream, more = self.streams[i], self._filters.get(i, [])
@@ -94,7 +96,11 @@ class JoinTranslator(Occurrences):
         return replace(stream, filter=[*before, *more])
 
     def connect(
-        self, part: JoinPart, found: JoinArguments, node: exp.Expression | None = None, above: Set[int] = frozenset()
+        self,
+        part: JoinPart,
+        arguments: JoinArguments,
+        node: exp.Expression | None = None,
+        above: Set[int] = frozenset(),
     ) -> None:
         """Connect the occurrences of an inner join that no predicate connects with the others.
 
@@ -104,19 +110,19 @@ class JoinTranslator(Occurrences):
         node    where the join stands, None = the query finds what is not connected
         above   the occurrences on which the part hangs
         """
-        start, crossed = set(above) or {part.own[0]}, list[tuple[int, int]]()
+        start, crossed = set(above) or {part.occurrences[0]}, list[tuple[int, int]]()
         while (apart := self._apart(part, start, crossed)) is not None:
             near = self._met(part, apart, self._reached(part, start, crossed))
             if near is not None:
                 crossed.append((near, apart))
                 text = self.predicate_text(product(self._some(near), self._some(apart)))
                 assert text is not None
-                found.on.append(text)
+                arguments.on.append(text)
                 continue
             if node is None:
                 return
             name = self.streams[apart].name
-            beyond = part.shown() - set(part.own)
+            beyond = part.shown() - set(part.occurrences)
             for condition in (*part.conditions, *part.after):
                 if apart in reads(condition) and reads(condition) & beyond:
                     raise self.source.error(
@@ -126,7 +132,7 @@ class JoinTranslator(Occurrences):
                         " first",
                     )
             raise self.source.error(
-                node, f"nothing connects {name} with the other streams: {unconnected(name, found.where)}"
+                node, f"nothing connects {name} with the other streams: {unconnected(name, arguments.where)}"
             )
 
     def _some(self, i: int) -> tuple[int, str]:
@@ -144,7 +150,7 @@ class JoinTranslator(Occurrences):
     def _apart(self, part: JoinPart, start: set[int], crossed: list[tuple[int, int]]) -> int | None:
         """Return an occurrence that predicates do not reach; first one that a condition relates to others."""
         reached = self._reached(part, start, crossed)
-        apart = [i for i in part.own if i not in reached]
+        apart = [i for i in part.occurrences if i not in reached]
         return next((i for i in apart if self._met(part, i, reached) is not None), next(iter(apart), None))
 
     def _reached(self, part: JoinPart, start: set[int], crossed: list[tuple[int, int]]) -> set[int]:
@@ -152,14 +158,14 @@ class JoinTranslator(Occurrences):
         reached, grew = set(start), True
         pairs = [set(pair) for pair in crossed]
         for condition in part.conditions:
-            for one in self.split(condition):
-                own = {place[0] for place in map(place_of, own_columns(one)) if place is not None}
-                if len(own) == 2 and self.predicate_text(one) is not None:
-                    pairs.append(own)
+            for conjunct in self.split(condition):
+                linked = {place[0] for place in map(place_of, own_columns(conjunct)) if place is not None}
+                if len(linked) == 2 and self.predicate_text(conjunct) is not None:
+                    pairs.append(linked)
         while grew:
             grew = False
-            for own in pairs:
-                if reached & own and not own <= reached:
-                    reached |= own
+            for linked in pairs:
+                if reached & linked and not linked <= reached:
+                    reached |= linked
                     grew = True
         return reached

@@ -18,7 +18,7 @@ def known(name: str, names: Mapping[str, object]) -> str | None:
     """Return the name of a mapping that a name in a statement means: the same, or the only name of other case."""
     if name in names:
         return name
-    same = [one for one in names if one.lower() == name.lower()]
+    same = [candidate for candidate in names if candidate.lower() == name.lower()]
     return same[0] if len(same) == 1 else None
 
 
@@ -82,29 +82,31 @@ class Scope:
 
         using   by name the columns of both sides that USING names, and the tree of both
         """
-        found = {} if using is None else using
-        gone = {id(one) for left, right, _ in found.values() for one in (left, right)}
-        merged = [VisibleColumn(name, None, tree) for name, (_, _, tree) in found.items()]
-        rest = [one for one in (*self.shown, *other.shown) if id(one) not in gone]
+        shared = {} if using is None else using
+        gone = {id(side) for left, right, _ in shared.values() for side in (left, right)}
+        merged = [VisibleColumn(name, None, tree) for name, (_, _, tree) in shared.items()]
+        rest = [shown for shown in (*self.shown, *other.shown) if id(shown) not in gone]
         return Scope([*self.relations, *other.relations], [*merged, *rest], self.outer)
 
     def find(self, name: str) -> list[VisibleColumn]:
         """Return the columns that a name can mean: columns of the same case, or else columns of any case."""
-        same = [one for one in self.shown if one.name == name]
-        return same or [one for one in self.shown if one.name.lower() == name.lower()]
+        same = [shown for shown in self.shown if shown.name == name]
+        return same or [shown for shown in self.shown if shown.name.lower() == name.lower()]
 
     def only(self, node: exp.Column, source: StatementText) -> VisibleColumn | None:
         """Return the column that a name without a relation means, or None. Raises SqlError for several."""
-        found = self.find(node.name)
-        if len(found) > 1:
-            listed = " or ".join(f"{one.relation.alias}.{one.name}" for one in found if one.relation is not None)
-            also = "" if all(one.relation for one in found) else ", or a column of USING by one of its relations"
+        columns = self.find(node.name)
+        if len(columns) > 1:
+            listed = " or ".join(
+                f"{shown.relation.alias}.{shown.name}" for shown in columns if shown.relation is not None
+            )
+            also = "" if all(shown.relation for shown in columns) else ", or a column of USING by one of its relations"
             raise source.error(node, f"column {node.name!r} is ambiguous; write {listed}{also}")
-        return found[0] if found else None
+        return columns[0] if columns else None
 
     def resolve(self, node: exp.Expression, source: StatementText) -> exp.Expression:
         """Return a copy of a tree in which places stand for names. Raises SqlError for names without a column."""
-        return replaced(node, lambda one: self.column(one, source))
+        return replaced(node, lambda leaf: self.column(leaf, source))
 
     def column(self, node: exp.Column, source: StatementText) -> exp.Expression:
         """Return the tree of a column's name."""
@@ -118,9 +120,9 @@ class Scope:
             )
         scope: Scope | None = self
         while scope is not None:
-            found = scope._own(node, source)
-            if found is not None:
-                new = found.copy()
+            tree = scope._of_relation(node, source)
+            if tree is not None:
+                new = tree.copy()
                 new.meta["start"] = source.offset(node)
                 return new
             scope = scope.outer
@@ -133,46 +135,46 @@ class Scope:
     def has(self, node: exp.Column, source: StatementText) -> bool:
         """Return whether a name means a column of these relations, those of the statement around them left out."""
         if is_presence(node.parent):
-            return known(node.name, {one.alias: one for one in self.relations}) is not None
-        return isinstance(node.this, exp.Star) or self._own(node, source) is not None
+            return known(node.name, {relation.alias: relation for relation in self.relations}) is not None
+        return isinstance(node.this, exp.Star) or self._of_relation(node, source) is not None
 
     def _presence(self, node: exp.Column, source: StatementText) -> exp.Expression:
         """Return the column that says whether a row has a component of a relation, the argument of PRESENT."""
-        found = {one.alias: one for one in reversed(list(self._all()))}
-        alias = None if node.table else known(node.name, found)
+        relations = {relation.alias: relation for relation in reversed(list(self._all()))}
+        alias = None if node.table else known(node.name, relations)
         if alias is None:
             raise source.error(
-                node, f"PRESENT takes the name of a relation, not {printed(node)}; there are {', '.join(found)}"
+                node, f"PRESENT takes the name of a relation, not {printed(node)}; there are {', '.join(relations)}"
             )
-        return column((found[alias].first, PRESENCE), alias)
+        return column((relations[alias].first, PRESENCE), alias)
 
-    def _own(self, node: exp.Column, source: StatementText) -> exp.Expression | None:
+    def _of_relation(self, node: exp.Column, source: StatementText) -> exp.Expression | None:
         table, name = node.table, node.name
         if not table:
             only = self.only(node, source)
             return None if only is None else only.tree
-        aliases = {one.alias: one for one in self.relations}
+        aliases = {relation.alias: relation for relation in self.relations}
         alias = known(table, aliases)
         if alias is None:
             return None
-        found = known(name, aliases[alias].columns)
-        if found is None:
+        exact_name = known(name, aliases[alias].columns)
+        if exact_name is None:
             have = ", ".join(aliases[alias].columns)
             raise source.error(
                 node, f"{alias} has no column {name!r}{nearest(name, aliases[alias].columns)}; it has {have}"
             )
-        return aliases[alias].columns[found]
+        return aliases[alias].columns[exact_name]
 
     def _unknown(self, node: exp.Column, source: StatementText) -> Exception:
         everywhere = list(self._all())
         if node.table:
-            aliases = ", ".join(dict.fromkeys(one.alias for one in everywhere))
+            aliases = ", ".join(dict.fromkeys(relation.alias for relation in everywhere))
             return source.error(
                 node,
                 f"there is no relation {node.table!r} here for {printed(node)}; there are {aliases}, and the columns"
                 " of a semi or anti join, or of EXISTS, are not seen outside of it",
             )
-        names = {name: None for one in everywhere for name in one.columns}
+        names = {name: None for relation in everywhere for name in relation.columns}
         return source.error(
             node, f"there is no column {node.name!r}{nearest(node.name, names)}; there are {', '.join(names)}"
         )
@@ -185,11 +187,13 @@ class Scope:
     def star(self, table: str, node: exp.Expression, source: StatementText) -> list[tuple[str, str, exp.Expression]]:
         """Return the columns of * or table.*: (relation, name, tree), of a column of USING without a relation."""
         if not table:
-            return [("" if one.relation is None else one.relation.alias, one.name, one.tree) for one in self.shown]
-        chosen = known(table, {one.alias: one for one in self.relations})
+            return [
+                ("" if shown.relation is None else shown.relation.alias, shown.name, shown.tree) for shown in self.shown
+            ]
+        chosen = known(table, {relation.alias: relation for relation in self.relations})
         if chosen is None:
             raise source.error(
                 node, f"there is no relation {table!r}; there are {', '.join(r.alias for r in self.relations)}"
             )
-        found = next(one for one in self.relations if one.alias == chosen)
-        return [(found.alias, name, tree) for name, tree in found.columns.items()]
+        starred = next(relation for relation in self.relations if relation.alias == chosen)
+        return [(starred.alias, name, tree) for name, tree in starred.columns.items()]

@@ -31,15 +31,15 @@ def with_first_rows(
 
     more   whether the SELECT stands for more than its text says
     """
-    if not any(_number(one, ctes) for one in _relations(select)):
+    if not any(_number(relation, ctes) for relation in _relations(select)):
         return select
     if not more and _shows_first_rows(select, ctes):
         return select
     changed = select.copy()
-    for one in list(_relations(changed)):
-        number = _number(one, ctes)
+    for relation in list(_relations(changed)):
+        number = _number(relation, ctes)
         if number is not None:
-            _limit(changed, one, number, source)
+            _limit(changed, relation, number, source)
     return changed
 
 
@@ -68,18 +68,20 @@ def _number(relation: exp.Expression, ctes: Mapping[str, exp.Expression]) -> _Ro
     last, alias = inner.expressions[-1], relation.args.get("alias")
     inside = last.alias if isinstance(bare(last.unalias()), exp.Window) else ""
     given = [] if alias is None else alias.args.get("columns") or []
-    whole = not any(one.is_star for one in inner.expressions) and len(given) == len(inner.expressions)
-    call = next(one for one in inner.expressions if isinstance(bare(one.unalias()), exp.Window)).find(exp.Window)
+    whole = not any(output.is_star for output in inner.expressions) and len(given) == len(inner.expressions)
+    call = next(output for output in inner.expressions if isinstance(bare(output.unalias()), exp.Window)).find(
+        exp.Window
+    )
     return _RowNumber(call, inside, given[-1].name if whole else inside)
 
 
 def _reads(tree: exp.Expression, name: str, alias: str) -> bool:
     """Return whether a tree reads the row number of a relation."""
-    return any(_is_number(one, name, alias) for one in tree.find_all(exp.Column))
+    return any(_is_number(column, name, alias) for column in tree.find_all(exp.Column))
 
 
-def _is_number(one: exp.Column, name: str, alias: str) -> bool:
-    return one.name.lower() == name.lower() and one.table.lower() in ("", alias.lower())
+def _is_number(column: exp.Column, name: str, alias: str) -> bool:
+    return column.name.lower() == name.lower() and column.table.lower() in ("", alias.lower())
 
 
 def _shows_first_rows(select: exp.Select, ctes: Mapping[str, exp.Expression]) -> bool:
@@ -87,21 +89,21 @@ def _shows_first_rows(select: exp.Select, ctes: Mapping[str, exp.Expression]) ->
     if any(select.args.get(name) for name in ("joins", "group", "having", "distinct", "qualify")):
         return False
     relation = next(_relations(select))
-    found, where = _number(relation, ctes), select.args.get("where")
-    assert found is not None
-    name = found.name
+    number, where = _number(relation, ctes), select.args.get("where")
+    assert number is not None
+    name = number.name
     given = [] if where is None else list(conjuncts(where.this))
     if len(given) != 1 or limit_of(given[0]) is None:
         return False
-    if all(one.name.lower() != name.lower() for one in given[0].find_all(exp.Column)):
+    if all(column.name.lower() != name.lower() for column in given[0].find_all(exp.Column)):
         return False
-    for k, one in enumerate(select.expressions):
-        inner = bare(one.unalias())
+    for k, output in enumerate(select.expressions):
+        inner = bare(output.unalias())
         alone = isinstance(inner, exp.Column) and k == len(select.expressions) - 1
         if (
-            one.find(exp.Window)
-            or next(aggregates_in(one), None) is not None
-            or (_reads(one, name, relation.alias_or_name) and not alone)
+            output.find(exp.Window)
+            or next(aggregates_in(output), None) is not None
+            or (_reads(output, name, relation.alias_or_name) and not alone)
         ):
             return False
     return True
@@ -116,14 +118,16 @@ def _limit(select: exp.Select, relation: exp.Expression, number: _RowNumber, sou
         return
     where = select.args.get("where")
     conditions = [] if where is None else list(conjuncts(where.this))
-    on = [one for join in _filtering(select, relation) for one in conjuncts(join.args.get("on"))]
-    own = [one for one in (*conditions, *on) if _reads(one, name, alias)]
-    bounds = [bound for one in own if (bound := _upper(one, name, alias)) is not None]
+    on = [conjunct for join in _filtering(select, relation) for conjunct in conjuncts(join.args.get("on"))]
+    limits = [conjunct for conjunct in (*conditions, *on) if _reads(conjunct, name, alias)]
+    bounds = [bound for conjunct in limits if (bound := _upper(conjunct, name, alias)) is not None]
     if not bounds:
-        raise source.error(next(iter(own), number.call), f"{ROW_NUMBER}() needs an upper bound of its number: {FORM}")
+        raise source.error(
+            next(iter(limits), number.call), f"{ROW_NUMBER}() needs an upper bound of its number: {FORM}"
+        )
     n = min(bounds)
     if n < 1:
-        raise source.error(own[0], f"{printed(own[0])} accepts no row; write rn <= n, n a number from 1")
+        raise source.error(limits[0], f"{printed(limits[0])} accepts no row; write rn <= n, n a number from 1")
     condition = exp.LTE(this=exp.Column(this=identifier(number.inside)), expression=exp.Literal.number(n))
     first, given = relation.copy(), relation.args.get("alias")
     if given is not None:
@@ -134,19 +138,19 @@ def _limit(select: exp.Select, relation: exp.Expression, number: _RowNumber, sou
     wrapped = exp.Subquery(this=rows, alias=None if given is None else given.copy())
     source.place(wrapped, relation)
     relation.replace(wrapped)
-    if where is None or any(one.side for one in select.args.get("joins") or []):
+    if where is None or any(join.side for join in select.args.get("joins") or []):
         return
-    kept = [one for one in conditions if not (one in own and limit_of(one) == n)]
+    kept = [conjunct for conjunct in conditions if not (conjunct in limits and limit_of(conjunct) == n)]
     select.set("where", exp.Where(this=exp.and_(*kept, copy=False)) if kept else None)
 
 
 def _filtering(select: exp.Select, relation: exp.Expression) -> Iterator[exp.Join]:
     """Yield the joins whose ON rejects rows of a relation: inner ones, and the outer one that keeps the other side."""
     joins = select.args.get("joins") or []
-    own = next((k for k, join in enumerate(joins) if join.this is relation), None)
-    if own is not None and joins[own].side == "LEFT":
-        yield joins[own]
-    for join in joins[0 if own is None else own :]:
+    position = next((k for k, join in enumerate(joins) if join.this is relation), None)
+    if position is not None and joins[position].side == "LEFT":
+        yield joins[position]
+    for join in joins[0 if position is None else position :]:
         if not join.side and join.kind in ("", "INNER"):
             yield join
 
@@ -155,8 +159,8 @@ def _upper(condition: exp.Expression, name: str, alias: str) -> int | None:
     """Return the greatest row number that a condition can accept, None = it has no bound."""
     condition = bare(condition)
     if isinstance(condition, exp.And | exp.Or):
-        sides = [_upper(one, name, alias) for one in (condition.this, condition.expression)]
-        known = [one for one in sides if one is not None]
+        sides = [_upper(side, name, alias) for side in (condition.this, condition.expression)]
+        known = [bound for bound in sides if bound is not None]
         if isinstance(condition, exp.Or):
             return max(known) if len(known) == 2 else None
         return min(known, default=None)
@@ -165,8 +169,8 @@ def _upper(condition: exp.Expression, name: str, alias: str) -> int | None:
         if not isinstance(of, exp.Column) or not _is_number(of, name, alias):
             return None
         listed = [condition.args["high"]] if isinstance(condition, exp.Between) else condition.expressions
-        numbers = [_whole(one) for one in listed]
-        known = [one for one in numbers if one is not None]
+        numbers = [_whole(literal) for literal in listed]
+        known = [number for number in numbers if number is not None]
         return max(known) if known and len(known) == len(numbers) else None
     return bound_of(condition) if _reads(condition, name, alias) else None
 

@@ -36,14 +36,14 @@ class Hung:
 class JoinPart:
     """An inner join.
 
-    own        its occurrences of tables
-    conditions its conjuncts; those of a part that hangs on others may read their occurrences
-    branches   the parts that hang on it
-    after      conditions on whole rows: they read columns that a branch may lack, or columns of versions
-    as_of      the as-of joins that extend its rows
+    occurrences  those of tables in it
+    conditions   its conjuncts; those of a part that hangs on others may read their occurrences
+    branches     the parts that hang on it
+    after        conditions on whole rows: they read columns that a branch may lack, or columns of versions
+    as_of        the as-of joins that extend its rows
     """
 
-    own: list[int]
+    occurrences: list[int]
     conditions: list[exp.Expression] = field(default_factory=list)
     branches: list[Hung] = field(default_factory=list)
     after: list[exp.Expression] = field(default_factory=list)
@@ -51,30 +51,34 @@ class JoinPart:
 
     def shown(self) -> set[int]:
         """Return the occurrences whose columns rows can have: those of semi and anti joins are hidden."""
-        below = (one.part.shown() for one in self.branches if one.how in ("left", "full"))
-        return {*self.own, *(one.number for one in self.as_of)}.union(*below)
+        below = (branch.part.shown() for branch in self.branches if branch.how in ("left", "full"))
+        return {*self.occurrences, *(lookup.number for lookup in self.as_of)}.union(*below)
 
     def all(self) -> Iterator[int]:
         """Yield all occurrences."""
-        yield from self.own
+        yield from self.occurrences
         for each in self.as_of:
             yield each.number
-        for one in self.branches:
-            yield from one.part.all()
+        for branch in self.branches:
+            yield from branch.part.all()
 
     def everywhere(self) -> Iterator[JoinPart]:
         """Yield the part, and the parts that hang on it."""
         yield self
-        for one in self.branches:
-            yield from one.part.everywhere()
+        for branch in self.branches:
+            yield from branch.part.everywhere()
 
     def surely(self) -> set[int]:
         """Return the occurrences of which each row of the part has a row, semi and anti joins left out."""
-        return set() if self._full else {*self.own, *(one.number for one in self.as_of if one.how == "inner")}
+        return (
+            set()
+            if self._full
+            else {*self.occurrences, *(lookup.number for lookup in self.as_of if lookup.how == "inner")}
+        )
 
     def absorb(self, other: JoinPart) -> None:
         """Take the occurrences, conditions and branches of another part into this inner join."""
-        self.own += other.own
+        self.occurrences += other.occurrences
         self.conditions += other.conditions
         self.branches += other.branches
         self.after += other.after
@@ -84,91 +88,95 @@ class JoinPart:
         """Add a condition on the rows of the part; outer joins whose missing rows it rejects become inner ones."""
         read = reads(condition)
         while True:
-            for k, one in enumerate(self.branches):
-                if one.how == "full" and self._without_full(k, condition):
+            for k, branch in enumerate(self.branches):
+                if branch.how == "full" and self._without_full(k, condition):
                     break
-                if one.how == "left" and read & one.part.shown() and rejects(condition, one.part.shown()):
+                if branch.how == "left" and read & branch.part.shown() and rejects(condition, branch.part.shown()):
                     del self.branches[k]
-                    self.absorb(one.part)
+                    self.absorb(branch.part)
                     break
             else:
                 break
         inside = read & self.shown()
-        (self.conditions if inside <= set(self.own) and not self._full else self.after).append(condition)
+        (self.conditions if inside <= set(self.occurrences) and not self._full else self.after).append(condition)
 
     def settle(self) -> None:
         """Add the conditions on whole rows once more, because outer joins may have become inner joins since."""
         again, self.after = self.after, []
         for condition in again:
             self.add(condition)
-        for one in self.branches:
-            one.part.settle()
+        for branch in self.branches:
+            branch.part.settle()
 
     @property
     def _full(self) -> bool:
-        return any(one.how == "full" for one in self.branches)
+        return any(branch.how == "full" for branch in self.branches)
 
     def _without_full(self, k: int, condition: exp.Expression) -> bool:
         """Make a full outer join a left or an inner join, if a condition rejects its missing rows.
 
         The other occurrences and parts stay beside it. Parts that hang on its left side need the rows of that side.
         """
-        one, others = self.branches[k], self.branches[:k] + self.branches[k + 1 :]
-        over = set(one.over)
-        if rejects(condition, set(one.part.own)) and not any(over & _read_by(each.part) for each in others):
+        branch, others = self.branches[k], self.branches[:k] + self.branches[k + 1 :]
+        over = set(branch.over)
+        if rejects(condition, set(branch.part.occurrences)) and not any(over & _read_by(each.part) for each in others):
             # No row of the left side alone remains.
-            below = JoinPart([*one.over], one.part.conditions)
-            self.own = [i for i in self.own if i not in over] + one.part.own
+            below = JoinPart([*branch.over], branch.part.conditions)
+            self.occurrences = [i for i in self.occurrences if i not in over] + branch.part.occurrences
         elif rejects(condition, over):
-            below = one.part
+            below = branch.part
         else:
             return False
         self.branches = [Hung("left", below), *others]
         return True
 
-    def hang(self, one: Hung, node: exp.Expression, source: StatementText) -> None:
+    def hang(self, hung: Hung, node: exp.Expression, source: StatementText) -> None:
         """Hang a part on this part, or on the branch that its conditions read and whose missing rows they reject.
 
         Raises SqlError for a part that reads branches which do not hang on each other.
         """
-        for each in one.part.everywhere():
+        for each in hung.part.everywhere():
             if each.as_of:
                 raise source.error(
                     each.as_of[0].node,
                     "an as-of join extends the rows of the whole statement; write it after the other joins",
                 )
-        inside = frozenset(one.part.all())
-        read = _read_by(one.part) - inside
-        host, path = self, set(self.own)
-        if one.how == "semi":
-            for condition in one.part.conditions:
+        inside = frozenset(hung.part.all())
+        read = _read_by(hung.part) - inside
+        host, path = self, set(self.occurrences)
+        if hung.how == "semi":
+            for condition in hung.part.conditions:
                 self._need(condition, inside)
-            path = set(self.own)
+            path = set(self.occurrences)
         while not (read & self.shown()) <= path:
             below = [each.part for each in host.branches if each.how == "left" and read & each.part.shown()]
-            if len(below) != 1 or one.how not in ("left",):
+            if len(below) != 1 or hung.how not in ("left",):
                 raise source.error(
                     node,
                     "this join reads columns that may be missing because of an outer join before it; write the"
                     " joins that it depends on as inner joins, or put them first",
                 )
             host = below[0]
-            path |= set(host.own)
-        if host is not self and not any(rejects(each, host.shown()) for each in one.part.conditions):
+            path |= set(host.occurrences)
+        if host is not self and not any(rejects(each, host.shown()) for each in hung.part.conditions):
             raise source.error(
                 node,
                 "whether this join finds a row depends on columns that may be missing, also where they are missing,"
                 " which is not supported. Write two SELECTs with UNION ALL: one with JOIN where they are there, one"
                 " with NOT EXISTS where they are not",
             )
-        host.branches.append(one)
+        host.branches.append(hung)
 
     def _need(self, condition: exp.Expression, inside: Iterable[int]) -> None:
         """Make those left branches inner whose missing rows make a condition of a semi join untrue."""
-        for k, one in reversed(list(enumerate(self.branches))):
-            if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
+        for k, branch in reversed(list(enumerate(self.branches))):
+            if (
+                branch.how == "left"
+                and reads(condition) & branch.part.shown()
+                and rejects(condition, branch.part.shown())
+            ):
                 del self.branches[k]
-                self.absorb(one.part)
+                self.absorb(branch.part)
 
 
 def _read_by(part: JoinPart) -> frozenset[int]:
@@ -178,5 +186,5 @@ def _read_by(part: JoinPart) -> frozenset[int]:
 
 def _conditions_below(part: JoinPart) -> Iterator[exp.Expression]:
     yield from part.conditions
-    for one in part.branches:
-        yield from _conditions_below(one.part)
+    for branch in part.branches:
+        yield from _conditions_below(branch.part)

@@ -58,13 +58,13 @@ def to_sql(query: Query | UnionAll) -> str:
 
 def table_streams(query: Query) -> list[Stream]:
     """Return the tables of a query: its streams as they were given, without the filters of its text."""
-    found: dict[str, Stream] = {}
-    for one in query.streams:
-        table = query.tables.get(one.name, one.name)
-        given = [each for each in one.conditions if not isinstance(each, SqlPredicate)]
-        window = None if one.name in query.unwindowed else one.window
-        found.setdefault(table, replace(one, name=table, filter=given or None, window=window))
-    return list(found.values())
+    streams: dict[str, Stream] = {}
+    for stream in query.streams:
+        table = query.tables.get(stream.name, stream.name)
+        given = [each for each in stream.conditions if not isinstance(each, SqlPredicate)]
+        window = None if stream.name in query.unwindowed else stream.window
+        streams.setdefault(table, replace(stream, name=table, filter=given or None, window=window))
+    return list(streams.values())
 
 
 def _read(text: str, query: Query) -> Query:
@@ -88,12 +88,13 @@ def _canonical(query: Query) -> object:
     """Return a value that is the same for queries that differ in the order of their streams and branches only."""
     text = query_text(query)
     streams = sorted(
-        (one["name"], repr(_sorted(one["filter"])), repr(one)[: -len(repr(one["filter"]))]) for one in text["streams"]
+        (stream["name"], repr(_sorted(stream["filter"])), repr(stream)[: -len(repr(stream["filter"]))])
+        for stream in text["streams"]
     )
     joins = list(query.inner_joins().values())
     inner = sorted(
         (
-            sorted(sorted(one.columns.items()) for one in each.classes).__repr__(),
+            sorted(sorted(key_class.columns.items()) for key_class in each.classes).__repr__(),
             sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons),
             repr(_sorted(query_text(each)["where"])),
         )
@@ -101,15 +102,15 @@ def _canonical(query: Query) -> object:
     )
     names = query.graph.names
     as_of = [
-        repr((names[one.table], one.at, [(names[k.stream], k.column, k.key) for k in one.keys], one[3:]))
-        for one in query.as_of_joins
+        repr((names[join.table], join.at, [(names[k.stream], k.column, k.key) for k in join.keys], join[3:]))
+        for join in query.as_of_joins
     ]
     more = text.get("groups"), text.get("top"), as_of
     return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], *more
 
 
-def _sorted(found: object) -> list[str]:
-    return sorted(map(repr, found if isinstance(found, list) else [found]))
+def _sorted(conditions: object) -> list[str]:
+    return sorted(map(repr, conditions if isinstance(conditions, list) else [conditions]))
 
 
 class _Printer:
@@ -120,10 +121,10 @@ class _Printer:
         """Return the whole statement."""
         query = self.query
         core, branches = query.core_streams, query.branches
-        where = [self._condition(one, "where") for one in query.conditions]
-        full = any(one.how == "full" for one in branches)
+        where = [self._condition(condition, "where") for condition in query.conditions]
+        full = any(branch.how == "full" for branch in branches)
         if not full:
-            where += [text for one in core for _, text in self._filters(one)]
+            where += [text for stream in core for _, text in self._filters(stream)]
         groups = query.group_texts
         if query.aggregation is not None and groups is None:
             raise QueryError(
@@ -133,15 +134,15 @@ class _Printer:
         number = query.ranking and self._row_number(query.ranking)
         lines = [f"SELECT {', '.join([*shown, *filter(None, [number])])}"]
         lines.append(f"FROM {self._joined(core, self._predicates(query.on, core))}")
-        for one in branches:
-            self._branch(one, lines, where)
+        for branch in branches:
+            self._branch(branch, lines, where)
         lines += map(self._as_of, query.as_of, query.as_of_joins)
         if where:
             lines.append(f"WHERE {' AND '.join(map(_in_and, where))}")
         if groups is not None and groups[1]:
             lines.append(f"GROUP BY {groups[1]}")
         if query.aggregation is not None and query.aggregation.conditions:
-            having = [self._condition(one, "having") for one in query.aggregation.conditions]
+            having = [self._condition(condition, "having") for condition in query.aggregation.conditions]
             lines.append(f"HAVING {' AND '.join(map(_in_and, having))}")
         if query.ranking is None:
             return " ".join(lines)
@@ -160,56 +161,56 @@ class _Printer:
         if query.aggregation is None:
             rows = {**query.outputs, **query.hidden_outputs}
             by = [self._row_text(rows[name]) for name in ranking.by]
-            order = [(self._row_text(rows[one.name]), one.descending, one.nulls_first) for one in ranking.order]
+            order = [(self._row_text(rows[term.name]), term.descending, term.nulls_first) for term in ranking.order]
         else:
             if query.top_texts is None:
                 raise QueryError(
                     "top of this query was made in Python over its groups, and has no text in SQL; give ROW_NUMBER() to"
                     " eddy.sql"
                 )
-            by, order = list(query.top_texts.by), [order_term(one) for one in query.top_texts.order]
+            by, order = list(query.top_texts.by), [order_term(term) for term in query.top_texts.order]
         parts = [f"PARTITION BY {', '.join(by)}"] if by else []
         if order:
             terms = [text + " DESC" * down + " NULLS FIRST" * first for text, down, first in order]
             parts.append(f"ORDER BY {', '.join(terms)}")
         return f"ROW_NUMBER() OVER ({' '.join(parts)}) AS {_name(self._rank_name())}"
 
-    def _row_text(self, one: tuple[str, str] | ComputedExpression) -> str:
+    def _row_text(self, output: tuple[str, str] | ComputedExpression) -> str:
         """Return a column of joined rows as text."""
-        if not isinstance(one, ComputedExpression):
-            return _column(*one)
-        if one.sql is None:
-            raise QueryError(f"top: the Arrow expression {one.title} has no text in SQL")
-        return one.sql
+        if not isinstance(output, ComputedExpression):
+            return _column(*output)
+        if output.sql is None:
+            raise QueryError(f"top: the Arrow expression {output.title} has no text in SQL")
+        return output.sql
 
     def _outputs(self) -> Iterator[str]:
-        for name, one in self.query.outputs.items():
-            if isinstance(one, ComputedExpression):
-                if one.sql is None:
+        for name, output in self.query.outputs.items():
+            if isinstance(output, ComputedExpression):
+                if output.sql is None:
                     raise QueryError(
-                        f"output column {name!r} is the Arrow expression {one.title}, which has no text in SQL"
+                        f"output column {name!r} is the Arrow expression {output.title}, which has no text in SQL"
                     )
-                yield f"{one.sql} AS {_name(name)}"
+                yield f"{output.sql} AS {_name(name)}"
             else:
-                yield f"{_column(*one)} AS {_name(name)}"
+                yield f"{_column(*output)} AS {_name(name)}"
 
     def _table(self, stream: Stream, as_of: str = "") -> str:
         table = self.query.tables.get(stream.name, stream.name)
         shown = ".".join(map(_name, table.split("."))) if table != stream.name else _name(table)
         return f"{shown}{as_of}" if table == stream.name else f"{shown}{as_of} AS {_name(stream.name)}"
 
-    def _as_of(self, one: AsOf, join: AsOfJoin) -> str:
-        if one.direction != "backward" or one.tolerance is not None:
+    def _as_of(self, as_of: AsOf, join: AsOfJoin) -> str:
+        if as_of.direction != "backward" or as_of.tolerance is not None:
             raise QueryError(
-                f"the as-of join with {one.table.name} has a direction or a tolerance, which has no text in SQL"
+                f"the as-of join with {as_of.table.name} has a direction or a tolerance, which has no text in SQL"
             )
         at = "PROCTIME()"
         if join.at is not None:
             stream = self.query.streams[join.at]
             assert stream.time is not None
             at = _column(stream.name, stream.time)
-        table = self._table(self.query.stream(one.table.name), f" FOR SYSTEM_TIME AS OF {at}")
-        on = " AND ".join(_in_and(text) for _, text in self._predicates(one.on, self.query.streams))
+        table = self._table(self.query.stream(as_of.table.name), f" FOR SYSTEM_TIME AS OF {at}")
+        on = " AND ".join(_in_and(text) for _, text in self._predicates(as_of.on, self.query.streams))
         return f"{'LEFT ' if join.left else ''}JOIN {table} ON {on}"
 
     def _joined(self, streams: Sequence[Stream], conjuncts: list[Conjunct]) -> str:
@@ -217,25 +218,27 @@ class _Printer:
         text, here, rest = self._table(streams[0]), {streams[0].name}, list(streams[1:])
         while rest:
             # A stream comes after one that it joins, so that CROSS JOIN stays for streams that join no other.
-            linked = (one for one in rest if any(one.name in names <= here | {one.name} for names, _ in conjuncts))
-            one = next(linked, rest[0])
-            rest.remove(one)
-            here.add(one.name)
-            own = [each for each in conjuncts if each[0] <= here]
-            for each in own:
+            linked = (
+                stream for stream in rest if any(stream.name in names <= here | {stream.name} for names, _ in conjuncts)
+            )
+            stream = next(linked, rest[0])
+            rest.remove(stream)
+            here.add(stream.name)
+            ready = [each for each in conjuncts if each[0] <= here]
+            for each in ready:
                 conjuncts.remove(each)
-            on = " AND ".join(_in_and(text) for _, text in own)
-            text += f" JOIN {self._table(one)} ON {on}" if on else f" CROSS JOIN {self._table(one)}"
+            on = " AND ".join(_in_and(text) for _, text in ready)
+            text += f" JOIN {self._table(stream)} ON {on}" if on else f" CROSS JOIN {self._table(stream)}"
         return text
 
-    def _branch(self, one: Branch, lines: list[str], where: list[str]) -> None:
+    def _branch(self, branch: Branch, lines: list[str], where: list[str]) -> None:
         """Add a branch: a join, or for a semi or anti branch with branches EXISTS."""
-        if one.how in ("semi", "anti") and one.branches:
-            where.append(self._exists(one))
+        if branch.how in ("semi", "anti") and branch.branches:
+            where.append(self._exists(branch))
             return
-        conjuncts = self._conjuncts(one)
-        joined, after = self._joined(one.streams, conjuncts), list(one.branches)
-        deciding = [each for each in one.branches if each.how in ("semi", "anti")]
+        conjuncts = self._conjuncts(branch)
+        joined, after = self._joined(branch.streams, conjuncts), list(branch.branches)
+        deciding = [each for each in branch.branches if each.how in ("semi", "anti")]
         if deciding:
             # Semi and anti branches decide which rows the branch has, so they stand inside the branch. Other branches
             # may read streams above the branch.
@@ -245,42 +248,42 @@ class _Printer:
                 self._branch(each, inside, [])
             joined = " ".join(inside)
         shown = f"({joined})" if " JOIN " in joined else joined
-        word = {"left": "LEFT", "full": "FULL", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[one.how]
+        word = {"left": "LEFT", "full": "FULL", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[branch.how]
         on = " AND ".join(_in_and(text) for _, text in conjuncts)
         lines.append(f"{word} JOIN {shown} ON {on}")
         for each in after:
             self._branch(each, lines, where)
 
-    def _exists(self, one: Branch) -> str:
-        conjuncts = self._conjuncts(one)
-        lines, inner = [f"SELECT 1 FROM {self._joined(one.streams, conjuncts)}"], [text for _, text in conjuncts]
-        for each in one.branches:
+    def _exists(self, branch: Branch) -> str:
+        conjuncts = self._conjuncts(branch)
+        lines, inner = [f"SELECT 1 FROM {self._joined(branch.streams, conjuncts)}"], [text for _, text in conjuncts]
+        for each in branch.branches:
             if each.how == "left":
                 self._branch(each, lines, inner)
             else:
                 inner.append(self._exists(each))
         text = f"EXISTS({' '.join(lines)} WHERE {' AND '.join(map(_in_and, inner))})"
-        return text if one.how == "semi" else f"NOT {text}"
+        return text if branch.how == "semi" else f"NOT {text}"
 
-    def _conjuncts(self, one: Branch) -> list[Conjunct]:
-        parsed = parse_predicates(one.on, self.query.streams)
-        found = self._predicates(one.on, self.query.streams)
+    def _conjuncts(self, branch: Branch) -> list[Conjunct]:
+        parsed = parse_predicates(branch.on, self.query.streams)
+        conjuncts = self._predicates(branch.on, self.query.streams)
         names = frozenset(stream.name for stream in self.query.streams) | {""}
-        found += [(names, condition.sql) for condition in parsed.conditions]
-        for each in one.streams:
-            found += self._filters(self.query.stream(each.name))
-        for condition in one.conditions:
-            found.append((names, self._condition(condition, "where of a branch")))
-        return found
+        conjuncts += [(names, condition.sql) for condition in parsed.conditions]
+        for each in branch.streams:
+            conjuncts += self._filters(self.query.stream(each.name))
+        for condition in branch.conditions:
+            conjuncts.append((names, self._condition(condition, "where of a branch")))
+        return conjuncts
 
     def _filters(self, stream: Stream) -> list[Conjunct]:
-        own = [each for each in stream.conditions if isinstance(each, SqlPredicate)]
-        return [(frozenset([stream.name]), each.sql) for each in own]
+        predicates = [each for each in stream.conditions if isinstance(each, SqlPredicate)]
+        return [(frozenset([stream.name]), each.sql) for each in predicates]
 
-    def _condition(self, one: Condition, place: str) -> str:
-        if isinstance(one, SqlPredicate):
-            return one.sql
-        title = one.title if isinstance(one, Predicate) else str(one)
+    def _condition(self, condition: Condition, place: str) -> str:
+        if isinstance(condition, SqlPredicate):
+            return condition.sql
+        title = condition.title if isinstance(condition, Predicate) else str(condition)
         raise QueryError(
             f"{place}: the condition {title} has no text in SQL; give it to eddy.sql, or keep it in Python"
         )
@@ -288,23 +291,23 @@ class _Printer:
     def _predicates(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[Conjunct]:
         """Return equalities and comparisons; `where` has the other conditions."""
         parsed = parse_predicates(texts, streams)
-        found = [
-            (frozenset([one[0], other[0]]), f"{_side(*one)} = {_side(*other)}") for one, other in parsed.equalities
+        conjuncts = [
+            (frozenset([side[0], other[0]]), f"{_side(*side)} = {_side(*other)}") for side, other in parsed.equalities
         ]
-        return found + [self._comparison(one) for one in parsed.comparisons]
+        return conjuncts + [self._comparison(comparison) for comparison in parsed.comparisons]
 
-    def _comparison(self, one: WrittenComparison) -> Conjunct:
-        sides = one.left.column, one.right.column
+    def _comparison(self, comparison: WrittenComparison) -> Conjunct:
+        sides = comparison.left.column, comparison.right.column
         kind = comparable([self.query.stream(stream).type_of(column) for stream, column in sides])
         assert kind is not None
-        own = [self.query.stream(stream).type_of(column) for stream, column in sides]
-        left, right = (_term(term, kind, own) for term in (one.left, one.right))
-        operator = "<>" if one.operator == "!=" else one.operator
+        types = [self.query.stream(stream).type_of(column) for stream, column in sides]
+        left, right = (_term(term, kind, types) for term in (comparison.left, comparison.right))
+        operator = "<>" if comparison.operator == "!=" else comparison.operator
         return frozenset([sides[0][0], sides[1][0]]), f"{left} {operator} {right}"
 
 
-def _term(term: Term, kind: pa.DataType, own: list[pa.DataType]) -> str:
-    amount, is_span, per_second = term.amount.value, term.amount.is_span, units_per(own[0])
+def _term(term: Term, kind: pa.DataType, types: list[pa.DataType]) -> str:
+    amount, is_span, per_second = term.amount.value, term.amount.is_span, units_per(types[0])
     text = _column(*term.column)
     if not amount:
         return text

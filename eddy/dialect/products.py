@@ -10,9 +10,9 @@ from sqlglot import exp
 from eddy.expressions.trees import Place, column
 
 
-def product(one: Place, other: Place) -> exp.Expression:
+def product(place: Place, other: Place) -> exp.Expression:
     """Return a condition that is true for each row of two occurrences, given a column of each."""
-    return exp.EQ(this=_always(one), expression=_always(other))
+    return exp.EQ(this=_always(place), expression=_always(other))
 
 
 def _always(place: Place) -> exp.Expression:

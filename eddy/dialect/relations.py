@@ -69,7 +69,7 @@ class QueryBlock:
                 self.groups.having = where_present(self.groups.having, there)
         if self.top is not None:
             self.top.by = [where_present(tree, there) for tree in self.top.by]
-            self.top.order = [one._replace(tree=where_present(one.tree, there)) for one in self.top.order]
+            self.top.order = [term._replace(tree=where_present(term.tree, there)) for term in self.top.order]
 
 
 @dataclass
@@ -99,21 +99,21 @@ SCALARS, VALUE = "scalars", "value"
 def with_scalars(select: exp.Select) -> exp.Select:
     """Return a SELECT with columns in place of its subqueries that are values, which it has as `SCALARS`."""
     places = [*select.expressions, *filter(None, [select.args.get("where")])]
-    if not any(_is_value(one, select) for place in places for one in place.find_all(exp.Subquery)):
+    if not any(_is_value(subquery, select) for place in places for subquery in place.find_all(exp.Subquery)):
         return select
-    found, changed = list[exp.Subquery](), select.copy()
-    names = {one.name.lower() for one in select.find_all(exp.Identifier)}
+    subqueries, changed = list[exp.Subquery](), select.copy()
+    names = {node.name.lower() for node in select.find_all(exp.Identifier)}
     places = [*changed.expressions, *filter(None, [changed.args.get("where")])]
     for place in places:
-        for one in [one for one in place.find_all(exp.Subquery) if _is_value(one, changed)]:
-            alias = unused(f"value_{len(found) + 1}", names)
+        for subquery in [subquery for subquery in place.find_all(exp.Subquery) if _is_value(subquery, changed)]:
+            alias = unused(f"value_{len(subqueries) + 1}", names)
             names.add(alias)
             column_of = exp.Column(this=exp.to_identifier(VALUE), table=exp.to_identifier(alias))
-            column_of.meta.update({"start": one.meta["start"]} if "start" in one.meta else {})
-            one.replace(column_of)
-            one.meta[SCALARS] = alias
-            found.append(one)
-    changed.meta[SCALARS] = found
+            column_of.meta.update({"start": subquery.meta["start"]} if "start" in subquery.meta else {})
+            subquery.replace(column_of)
+            subquery.meta[SCALARS] = alias
+            subqueries.append(subquery)
+    changed.meta[SCALARS] = subqueries
     return changed
 
 
@@ -132,8 +132,8 @@ class NotFlatError(SqlError):
     @classmethod
     def at(cls, source: StatementText, node: exp.Expression, message: str) -> NotFlatError:
         """Return the error about a node."""
-        found = source.error(node, message)
-        return cls(str(found), found.line, found.column)
+        error = source.error(node, message)
+        return cls(str(error), error.line, error.column)
 
 
 class Relations:
@@ -170,8 +170,8 @@ class Relations:
         if start is None:
             raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
         part, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
-        for one in select.meta.pop(SCALARS, []):
-            relation = self._value(one, part, scope, ctes)
+        for subquery in select.meta.pop(SCALARS, []):
+            relation = self._value(subquery, part, scope, ctes)
             # * has no column of it.
             scope = Scope([*scope.relations, relation], scope.shown, scope.outer)
         where = select.args.get("where")
@@ -221,14 +221,14 @@ class Relations:
         alias = node.alias or table.rpartition(".")[2]
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
-        shown = [one for one in self.tables[table].schema.names if not hidden(one)]
-        columns = {one: column((number, one), alias) for one in shown}
+        shown = [column_name for column_name in self.tables[table].schema.names if not hidden(column_name)]
+        columns = {column_name: column((number, column_name), alias) for column_name in shown}
         return JoinPart([number]), Relation(alias, self.renamed(dict(columns), node), number)
 
     def renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
         """Return columns under the names of an alias such as x(a, b)."""
         alias = node.args.get("alias")
-        names = [] if alias is None else [one.name for one in alias.args.get("columns") or []]
+        names = [] if alias is None else [label.name for label in alias.args.get("columns") or []]
         if len(names) > len(columns):
             raise self.source.error(node, f"{len(names)} names are given for {len(columns)} columns")
         names += list(columns)[len(names) :]
@@ -243,7 +243,7 @@ class Relations:
         """Return a subquery as a part: its tables and conditions become those of the statement around it."""
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
-        node = without_sets(node, self.source, lambda one: self.whole(one, ctes).output_schema)
+        node = without_sets(node, self.source, lambda side: self.whole(side, ctes).output_schema)
         if bare(node).meta.get(APART):
             return self._answer(node, ctes, alias, place, NotFlatError("a query whose answer is a table"))
         self.depth += 1
@@ -252,20 +252,20 @@ class Relations:
         try:
             block = self._subquery(node, self, ctes)
         except NotFlatError as problem:
-            for one, n in zip(lists, lengths, strict=True):
-                del one[n:]
+            for entries, n in zip(lists, lengths, strict=True):
+                del entries[n:]
             return self._answer(node, ctes, alias, place, problem)
         finally:
             self.depth -= 1
         if block.groups is None:
             self.unread += block.outputs.values()
         elif self.apart:
-            for one, n in zip(lists, lengths, strict=True):
-                del one[n:]
+            for entries, n in zip(lists, lengths, strict=True):
+                del entries[n:]
             return self._answer(node, ctes, alias, place, NotFlatError("different rows"))
         else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
-        return block.part, Relation(alias, self.renamed(block.outputs, place), block.part.own[0])
+        return block.part, Relation(alias, self.renamed(block.outputs, place), block.part.occurrences[0])
 
     def _answer(
         self,
@@ -279,7 +279,7 @@ class Relations:
         names: list[str] = []
         while isinstance(node, exp.Subquery):
             given = node.args.get("alias")
-            names = names or ([] if given is None else [one.name for one in given.args.get("columns") or []])
+            names = names or ([] if given is None else [label.name for label in given.args.get("columns") or []])
             node = node.this
         if not isinstance(node, exp.Select):
             raise problem
@@ -297,7 +297,7 @@ class Relations:
         if names and len(names) != len(outputs):
             raise self.source.error(place, f"{len(names)} names are given for {len(outputs)} columns")
         columns: dict[str, exp.Expression] = {
-            shown: column((number, one), alias) for shown, one in zip(names or outputs, outputs, strict=True)
+            shown: column((number, output), alias) for shown, output in zip(names or outputs, outputs, strict=True)
         }
         return JoinPart([number]), Relation(alias, self.renamed(columns, place), number)
 
@@ -306,10 +306,10 @@ class Relations:
         window = None if query.aggregation is None else query.aggregation.group_window
         if window is None:
             return Table(name, query)
-        shown = {one: one for one in query.output_schema.names}
+        shown = {output: output for output in query.output_schema.names}
         if query.group_outputs is not None:
-            shown = {of: one for one, of in query.group_outputs.outputs.items()}
-        time = next((shown[one] for one in (window.end, window.start) if one in shown), None)
+            shown = {of: output for output, of in query.group_outputs.outputs.items()}
+        time = next((shown[bound] for bound in (window.end, window.start) if bound in shown), None)
         if time is None:
             raise self.source.error(
                 place, "the windows of a subquery are rows with an event time: select window_end in it"
@@ -325,11 +325,11 @@ class Relations:
             raise fault
         apart, select = None, with_first_rows(node.this, ctes, self.source, more=True)
         if select.args.get("with_") is None and self._may_read_around(select):
-            own = self._scope_of(select, ctes)
-            apart = correlated(select, node.meta[SCALARS], partial(own.has, source=self.source), self.source)
+            select_scope = self._scope_of(select, ctes)
+            apart = correlated(select, node.meta[SCALARS], partial(select_scope.has, source=self.source), self.source)
         if apart is None:
             below, relation = self._one_row(node, fault, ctes)
-            part.conditions.append(self._product(part.own[0], below.own[0]))
+            part.conditions.append(self._product(part.occurrences[0], below.occurrences[0]))
             part.absorb(below)
             return relation
         plain = not any(node.this.args.get(name) for name in ("group", "having", "qualify", "distinct"))
@@ -347,8 +347,8 @@ class Relations:
 
     def _may_read_around(self, select: exp.Select) -> bool:
         """Return whether a subquery has a column that is not evidently one of its own relations."""
-        own = {one.alias_or_name.lower() for one in select.find_all(exp.Table, exp.Subquery)}
-        return any(not one.table or one.table.lower() not in own for one in select.find_all(exp.Column))
+        aliases = {relation.alias_or_name.lower() for relation in select.find_all(exp.Table, exp.Subquery)}
+        return any(not node.table or node.table.lower() not in aliases for node in select.find_all(exp.Column))
 
     def _scope_of(self, select: exp.Select, ctes: Mapping[str, exp.Expression]) -> Scope:
         """Return the scope of a subquery that is read again later."""
@@ -358,19 +358,19 @@ class Relations:
         lists: tuple[list[Any], ...] = self.occurrences, self.distinct, self.unread
         lengths, tables = list(map(len, lists)), dict(self.tables)
         try:
-            joins = [one.copy() for one in select.args.get("joins") or []]
+            joins = [join.copy() for join in select.args.get("joins") or []]
             return self._joined(start.this.copy(), joins, ctes, None)[1]
         finally:
             self.tables = tables
-            for one, n in zip(lists, lengths, strict=True):
-                del one[n:]
+            for entries, n in zip(lists, lengths, strict=True):
+                del entries[n:]
 
     def _one_row(
         self, node: exp.Subquery, fault: SqlError, ctes: Mapping[str, exp.Expression]
     ) -> tuple[JoinPart, Relation]:
         """Return a subquery that is a value as a table of one row. Raises `fault` for one that may have other rows."""
         part, relation = self._answer(node.this, ctes, node.meta[SCALARS], node, NotFlatError(*fault.args))
-        table = self.tables[self.occurrences[part.own[0]].table]
+        table = self.tables[self.occurrences[part.occurrences[0]].table]
         if len(relation.columns) != 1 or not isinstance(table, Table) or table.source is None:
             raise fault
         if table.source.as_table()[1]:
@@ -386,7 +386,7 @@ class Relations:
                     node, f"two columns of {node.alias} are named {name!r}; select them under other names"
                 )
             columns[name] = tree
-        return Relation(node.alias, self.renamed(columns, node), part.own[0])
+        return Relation(node.alias, self.renamed(columns, node), part.occurrences[0])
 
     # Joins
 
@@ -403,12 +403,12 @@ class Relations:
             join = self._natural(join, scope, other)
         using = self._using(join, scope, other)
         conditions: list[exp.Expression] = [
-            exp.EQ(this=one.tree.copy(), expression=two.tree.copy()) for one, two in using.values()
+            exp.EQ(this=first.tree.copy(), expression=two.tree.copy()) for first, two in using.values()
         ]
-        for one in conjuncts(join.args.get("on")):
-            if isinstance(bare(one), exp.Exists | exp.In) and one.find(exp.Query) is not None:
-                raise self.source.error(one, "a subquery in ON is not supported; write it in WHERE")
-            conditions.append(both.resolve(one, self.source))
+        for conjunct in conjuncts(join.args.get("on")):
+            if isinstance(bare(conjunct), exp.Exists | exp.In) and conjunct.find(exp.Query) is not None:
+                raise self.source.error(conjunct, "a subquery in ON is not supported; write it in WHERE")
+            conditions.append(both.resolve(conjunct, self.source))
         if kind in ("SEMI", "ANTI"):
             if side == "RIGHT":
                 raise self.source.error(join, f"RIGHT {kind} JOIN is not supported; exchange the sides and write LEFT")
@@ -419,10 +419,10 @@ class Relations:
             part = self._outer(side, part, right, scope, other, conditions, join)
         else:
             if kind == "CROSS":
-                conditions.append(self._product(part.own[0], right.own[0]))
+                conditions.append(self._product(part.occurrences[0], right.occurrences[0]))
             part.absorb(right)
-            for one in conditions:
-                part.add(one)
+            for condition in conditions:
+                part.add(condition)
         return part, scope.joined(other, {name: (*sides, _merged(side, *sides)) for name, sides in using.items()})
 
     def _as_of(
@@ -430,34 +430,39 @@ class Relations:
     ) -> tuple[JoinPart, Scope]:
         """Return the part of an as-of join, and its scope."""
         how, table = side_of(join, self.source), join.this.copy()
-        if any(one.how == "full" for one in part.branches):
+        if any(branch.how == "full" for branch in part.branches):
             raise self.source.error(join, "a FULL OUTER JOIN has two streams; it cannot be joined with others")
         version = table.args.get("version")
         table.set("version", None)
         right, other = self._joined(table, [], ctes, scope.outer)
-        if not isinstance(table, exp.Table) or right.own != [*right.all()] or len(right.own) > 1 or right.conditions:
+        if (
+            not isinstance(table, exp.Table)
+            or right.occurrences != [*right.all()]
+            or len(right.occurrences) > 1
+            or right.conditions
+        ):
             raise self.source.error(join, "an as-of join is with a table; write its conditions in WHERE")
-        both, (number,) = scope.joined(other), right.own
+        both, (number,) = scope.joined(other), right.occurrences
         self._check_aliases(both, join)
         using = self._using(join, scope, other)
         conditions: list[exp.Expression] = [
-            exp.EQ(this=one.tree.copy(), expression=two.tree.copy()) for one, two in using.values()
+            exp.EQ(this=first.tree.copy(), expression=two.tree.copy()) for first, two in using.values()
         ]
         if using and version is None:
             # The last column of USING is that of the times.
             conditions[-1] = exp.GTE(this=conditions[-1].this, expression=conditions[-1].expression)
-        conditions += [both.resolve(one, self.source) for one in conjuncts(join.args.get("on"))]
+        conditions += [both.resolve(conjunct, self.source) for conjunct in conjuncts(join.args.get("on"))]
         if version is None:
             at, compared, conditions = divided(number, conditions, join, self.source)
         else:
             at, compared = None, None
             if not is_arrival(version.expression):
                 at = scope.resolve(version.expression, self.source)
-            for one in conditions if how == "inner" else []:
-                if not isinstance(bare(one), exp.EQ):
-                    part.after.append(one)
-            conditions = [one for one in conditions if how == "left" or isinstance(bare(one), exp.EQ)]
-        part.as_of.append(AsOfPart(number, how, [bare(one) for one in conditions], at, join, compared))
+            for condition in conditions if how == "inner" else []:
+                if not isinstance(bare(condition), exp.EQ):
+                    part.after.append(condition)
+            conditions = [condition for condition in conditions if how == "left" or isinstance(bare(condition), exp.EQ)]
+        part.as_of.append(AsOfPart(number, how, [bare(condition) for condition in conditions], at, join, compared))
         return part, scope.joined(other, {name: (*sides, _merged("LEFT", *sides)) for name, sides in using.items()})
 
     def _outer(
@@ -474,7 +479,7 @@ class Relations:
         if not conditions and join.args.get("on") is None:
             raise self.source.error(join, "an outer join needs ON")
         if side == "FULL":
-            if part.branches or right.branches or len(part.own) > 1 or len(right.own) > 1:
+            if part.branches or right.branches or len(part.occurrences) > 1 or len(right.occurrences) > 1:
                 raise self.source.error(
                     join,
                     "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
@@ -494,10 +499,10 @@ class Relations:
             self._guard(other, right)
             self._branch(part, "left", right, conditions, join)
             return part
-        for one in conditions:
+        for condition in conditions:
             # ON decides which rows of the left side match; those that it rejects may be missing.
             for k, each in reversed(list(enumerate(part.branches))):
-                if each.how == "left" and rejects(one, each.part.shown()):
+                if each.how == "left" and rejects(condition, each.part.shown()):
                     del part.branches[k]
                     part.absorb(each.part)
         self._guard(scope, part)
@@ -512,24 +517,26 @@ class Relations:
             raise self.source.error(
                 join, "the subquery has conditions on rows of its outer join; write it as an inner join"
             )
-        if any(one.how == "full" for one in (*part.branches, *below.branches)):
+        if any(branch.how == "full" for branch in (*part.branches, *below.branches)):
             raise self.source.error(join, "a FULL OUTER JOIN has two streams; it cannot be joined with others")
         inside = set(below.all())
-        for one in conditions:
-            if reads(one) & (below.shown() - set(below.own)):
-                below.add(one)
+        for condition in conditions:
+            if reads(condition) & (below.shown() - set(below.occurrences)):
+                below.add(condition)
                 if below.after:
-                    raise self.source.error(one, "this condition reads columns that an outer join inside may lack")
+                    raise self.source.error(
+                        condition, "this condition reads columns that an outer join inside may lack"
+                    )
             else:
-                below.conditions.append(one)
-        if not any(reads(one) & inside and reads(one) - inside for one in below.conditions):
+                below.conditions.append(condition)
+        if not any(reads(condition) & inside and reads(condition) - inside for condition in below.conditions):
             # ON may read one side only, or neither.
-            below.conditions.append(self._product(part.own[0], below.own[0]))
-        part.hang(Hung(how, below, tuple(part.own) if how == "full" else ()), join, self.source)
+            below.conditions.append(self._product(part.occurrences[0], below.occurrences[0]))
+        part.hang(Hung(how, below, tuple(part.occurrences) if how == "full" else ()), join, self.source)
 
     def _guard(self, scope: Scope, part: JoinPart) -> None:
         """Make computed columns of a side that may be missing NULL where it is."""
-        missing, first = set(part.all()), part.own[0]
+        missing, first = set(part.all()), part.occurrences[0]
 
         def guarded(tree: exp.Expression) -> exp.Expression:
             if is_null(tree, missing):
@@ -539,44 +546,46 @@ class Relations:
 
         for relation in scope.relations:
             relation.columns = {name: guarded(tree) for name, tree in relation.columns.items()}
-        for one in scope.shown:
-            if one.merged is not None:
-                one.merged = guarded(one.merged)
+        for shown in scope.shown:
+            if shown.merged is not None:
+                shown.merged = guarded(shown.merged)
 
-    def _product(self, one: int, other: int) -> exp.Expression:
+    def _product(self, occurrence: int, other: int) -> exp.Expression:
         """Return a condition that is true for each row of two occurrences."""
-        names = [self.tables[self.occurrences[i].table].schema.names[0] for i in (one, other)]
-        return product((one, names[0]), (other, names[1]))
+        names = [self.tables[self.occurrences[i].table].schema.names[0] for i in (occurrence, other)]
+        return product((occurrence, names[0]), (other, names[1]))
 
     def _natural(self, join: exp.Join, scope: Scope, other: Scope) -> exp.Join:
         """Return NATURAL JOIN with USING and the columns that both sides have. Raises SqlError if they have none."""
-        have = [one.name for one in other.shown]
-        names = [name for name in dict.fromkeys(one.name for one in scope.shown) if name in have]
+        have = [shown.name for shown in other.shown]
+        names = [name for name in dict.fromkeys(shown.name for shown in scope.shown) if name in have]
         if not names:
             raise self.source.error(join, "NATURAL JOIN: both sides have no column of the same name; write ON")
-        found = join.copy()
-        found.set("using", [exp.to_identifier(name) for name in names])
-        return found
+        changed = join.copy()
+        changed.set("using", [exp.to_identifier(name) for name in names])
+        return changed
 
     def _using(self, join: exp.Join, scope: Scope, other: Scope) -> dict[str, tuple[VisibleColumn, VisibleColumn]]:
         """Return the columns of both sides that USING names, by name."""
-        found: dict[str, tuple[VisibleColumn, VisibleColumn]] = {}
-        for one in join.args.get("using") or []:
-            if one.name in found:
-                raise self.source.error(one, f"USING names {one.name!r} twice")
-            name = exp.Column(this=one.copy())
-            name.meta["start"] = self.source.offset(one)
+        pairs: dict[str, tuple[VisibleColumn, VisibleColumn]] = {}
+        for node in join.args.get("using") or []:
+            if node.name in pairs:
+                raise self.source.error(node, f"USING names {node.name!r} twice")
+            name = exp.Column(this=node.copy())
+            name.meta["start"] = self.source.offset(node)
             sides = [side.only(name, self.source) for side in (scope, other)]
             if sides[0] is None or sides[1] is None:
                 lacking = scope if sides[0] is None else other
                 have = ", ".join(each.name for each in lacking.shown)
-                raise self.source.error(one, f"USING: one side has no column {one.name!r}; it has {have}")
-            found[one.name] = sides[0], sides[1]
-        return found
+                raise self.source.error(node, f"USING: one side has no column {node.name!r}; it has {have}")
+            pairs[node.name] = sides[0], sides[1]
+        return pairs
 
     def _check_aliases(self, scope: Scope, join: exp.Join) -> None:
-        names = [one.alias.lower() for one in scope.relations]
-        doubled = next((one.alias for one in scope.relations if names.count(one.alias.lower()) > 1), None)
+        names = [relation.alias.lower() for relation in scope.relations]
+        doubled = next(
+            (relation.alias for relation in scope.relations if names.count(relation.alias.lower()) > 1), None
+        )
         if doubled is not None:
             raise self.source.error(join, f"two relations are named {doubled!r}; give one of them another name with AS")
 
@@ -608,7 +617,7 @@ class Relations:
         node: exp.Expression,
     ) -> None:
         """Hang the subquery of EXISTS or IN on a part."""
-        query = without_sets(query, self.source, lambda one: self.whole(one, ctes).output_schema)
+        query = without_sets(query, self.source, lambda side: self.whole(side, ctes).output_schema)
         if not isinstance(query, exp.Select):
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
         if query.args.get("with_") is not None:
@@ -625,8 +634,8 @@ class Relations:
             raise self.source.error(
                 node, "the subquery has conditions on rows of its outer join; write it as an inner join"
             )
-        listed = [one.unalias() for one in query.expressions if not one.is_star]
-        self.unread += [inner.resolve(one, self.source) for one in listed]
+        listed = [output.unalias() for output in query.expressions if not output.is_star]
+        self.unread += [inner.resolve(output, self.source) for output in listed]
         conditions = []
         if equal is not None:
             value = self._only_column(query, inner, node)
@@ -635,10 +644,10 @@ class Relations:
             conditions = [exp.EQ(this=equal, expression=value)]
         inside = set(below.all())
         everything = [*below.conditions, *conditions]
-        if not any(reads(one) & inside and reads(one) - inside for one in everything):
-            conditions.append(self._product(part.own[0], below.own[0]))
-        for one in conditions:
-            below.add(one)
+        if not any(reads(condition) & inside and reads(condition) - inside for condition in everything):
+            conditions.append(self._product(part.occurrences[0], below.occurrences[0]))
+        for condition in conditions:
+            below.add(condition)
         part.hang(Hung(how, below), node, self.source)
 
     def _without_nulls(
@@ -653,8 +662,8 @@ class Relations:
 
         It holds if the subquery has no row, or if neither side has a NULL.
         """
-        names = {one.name.lower() for one in query.find_all(exp.Identifier)}
-        names |= {one.alias.lower() for one in scope.relations}
+        names = {node.name.lower() for node in query.find_all(exp.Identifier)}
+        names |= {relation.alias.lower() for relation in scope.relations}
         value = rows_of(query)
         value.meta[SCALARS] = unused("not_in", names)
         self.source.place(value, query)
@@ -665,10 +674,10 @@ class Relations:
 
     def _check_alone(self, query: exp.Select, clause: str, scope: Scope) -> None:
         """Raise SqlError for a subquery with groups that reads a column of the query around it."""
-        around = {one.alias.lower() for one in scope.relations} - {
-            one.alias_or_name.lower() for one in query.find_all(exp.Table, exp.Subquery)
+        around = {relation.alias.lower() for relation in scope.relations} - {
+            relation.alias_or_name.lower() for relation in query.find_all(exp.Table, exp.Subquery)
         }
-        read = next((one for one in query.find_all(exp.Column) if one.table.lower() in around), None)
+        read = next((node for node in query.find_all(exp.Column) if node.table.lower() in around), None)
         if read is not None:
             raise self.source.error(
                 query.args[clause],
@@ -678,7 +687,7 @@ class Relations:
 
     def _only_column(self, query: exp.Select, scope: Scope, node: exp.Expression) -> exp.Expression:
         """Return the resolved column of a subquery of IN."""
-        star = any(one.is_star for one in query.expressions)
+        star = any(output.is_star for output in query.expressions)
         trees = [tree for _, _, tree in scope.star("", node, self.source)] if star else query.expressions
         if len(trees) != 1:
             raise self.source.error(node, "IN takes a subquery with one column")
@@ -692,7 +701,7 @@ class Relations:
         table = self.tables[self.occurrences[place[0]].table]
         if isinstance(table, Table) and table.source is None and place[1] in table.keys:
             return True
-        return any(_excludes_null(one, place) for one in part.conditions)
+        return any(_excludes_null(condition, place) for condition in part.conditions)
 
 
 def _is_not_in(condition: exp.Expression) -> bool:

@@ -54,9 +54,9 @@ class TopClause:
     def made(self, text: Callable[[exp.Expression], str]) -> Top:
         """Return the first rows of groups. text: returns the text of a column of the rows."""
         order = [
-            text(bare(one.tree)) + " desc" * one.descending + " nulls first" * one.nulls_first for one in self.order
+            text(bare(term.tree)) + " desc" * term.descending + " nulls first" * term.nulls_first for term in self.order
         ]
-        return Top(self.n, [text(bare(one)) for one in self.by], order, self.rank)
+        return Top(self.n, [text(bare(tree)) for tree in self.by], order, self.rank)
 
 
 class Numbered(NamedTuple):
@@ -104,12 +104,12 @@ def numbered_select(select: exp.Select, ctes: Mapping[str, exp.Expression], sour
     assert name is not None
     where = select.args.get("where")
     given = [] if where is None else list(conjuncts(where.this))
-    limits = [one for one in given if _names(one, name)]
+    limits = [condition for condition in given if _names(condition, name)]
     if len(limits) != 1:
         raise source.error(
             call if not limits else limits[1], f"{ROW_NUMBER}() needs one condition on its number: {FORM}"
         )
-    other = next((one for one in given if one is not limits[0]), None)
+    other = next((condition for condition in given if condition is not limits[0]), None)
     if other is not None:
         raise source.error(
             other,
@@ -117,9 +117,9 @@ def numbered_select(select: exp.Select, ctes: Mapping[str, exp.Expression], sour
             " WHERE of the subquery, if it decides which rows are numbered",
         )
     n, alias = _limit(limits[0], source), start.this.args.get("alias")
-    for one in limits[0].find_all(exp.Column):
-        if one.table and one.table.lower() != start.this.alias_or_name.lower():
-            raise source.error(one, f"there is no relation {one.table!r} here for {printed(one)}")
+    for column in limits[0].find_all(exp.Column):
+        if column.table and column.table.lower() != start.this.alias_or_name.lower():
+            raise source.error(column, f"there is no relation {column.table!r} here for {printed(column)}")
     return Numbered(rows, call, n, name, select, alias, inside)
 
 
@@ -148,31 +148,33 @@ def mark_read(node: exp.Expression, ctes: Mapping[str, exp.Expression]) -> None:
 def _qualified(
     select: exp.Select, qualify: exp.Qualify, ctes: Mapping[str, exp.Expression], source: StatementText
 ) -> Numbered:
-    found = list(conjuncts(qualify.this))
-    if len(found) != 1:
+    conditions = list(conjuncts(qualify.this))
+    if len(conditions) != 1:
         raise source.error(qualify, f"QUALIFY has one condition: {FORM}")
-    calls = list(found[0].find_all(exp.Window))
+    calls = list(conditions[0].find_all(exp.Window))
     if len(calls) == 1:
-        if any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions):
+        if any(isinstance(bare(output.unalias()), exp.Window) for output in select.expressions):
             raise source.error(qualify, f"name the number in the SELECT list, and write it in QUALIFY: {FORM}")
         rows, call, name = select.copy(), calls[0], None
     else:
-        if not any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions):
+        if not any(isinstance(bare(output.unalias()), exp.Window) for output in select.expressions):
             raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {FORM}")
         rows, call, name = _without_number(select, source)
-        if name is None or not _names(found[0], name):
+        if name is None or not _names(conditions[0], name):
             raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {FORM}")
-    qualified = next((one for one in found[0].find_all(exp.Column) if one.table and name is not None), None)
+    qualified = next(
+        (column for column in conditions[0].find_all(exp.Column) if column.table and name is not None), None
+    )
     if qualified is not None:
         raise source.error(qualified, f"there is no column {printed(qualified)}; the row number is {name}")
     rows.set("qualify", None)
     check_call(call, source)
-    return Numbered(rows, call, _limit(found[0], source), name, None, None, ctes)
+    return Numbered(rows, call, _limit(conditions[0], source), name, None, None, ctes)
 
 
 def _without_number(select: exp.Select, source: StatementText) -> tuple[exp.Select, exp.Window, str | None]:
     """Return a SELECT without its row number, which is the last of its columns; the call, and its name."""
-    calls = [one for one in select.expressions if isinstance(bare(one.unalias()), exp.Window)]
+    calls = [output for output in select.expressions if isinstance(bare(output.unalias()), exp.Window)]
     if len(calls) > 1:
         raise source.error(calls[1], f"a SELECT has one {ROW_NUMBER}() OVER (…)")
     call = bare(calls[0].unalias())
@@ -185,7 +187,7 @@ def _without_number(select: exp.Select, source: StatementText) -> tuple[exp.Sele
     if not calls[0].alias:
         raise source.error(call, f"give the row number a name: {ROW_NUMBER}() OVER (…) AS rn")
     rows = select.copy()
-    rows.set("expressions", [one.copy() for one in select.expressions if one is not calls[0]])
+    rows.set("expressions", [output.copy() for output in select.expressions if output is not calls[0]])
     if not rows.expressions:
         raise source.error(call, "the SELECT list has the row number only; add a column")
     return rows, call, calls[0].alias
@@ -214,7 +216,7 @@ def check_call(call: exp.Window, source: StatementText) -> None:
 
 def _names(condition: exp.Expression, name: str) -> bool:
     """Return whether a condition reads the row number."""
-    return any(one.name.lower() == name.lower() for one in condition.find_all(exp.Column))
+    return any(column.name.lower() == name.lower() for column in condition.find_all(exp.Column))
 
 
 def _limit(condition: exp.Expression, source: StatementText) -> int:
@@ -241,7 +243,9 @@ def bound_of(condition: exp.Expression) -> int | None:
     if not isinstance(condition, exp.Binary):
         return None
     sides = [bare(condition.this), bare(condition.expression)]
-    numbers = [one for one in sides if isinstance(one, exp.Literal) and not one.is_string and str(one.this).isdigit()]
+    numbers = [
+        side for side in sides if isinstance(side, exp.Literal) and not side.is_string and str(side.this).isdigit()
+    ]
     if len(numbers) != 1 or not isinstance(sides[sides[0] is numbers[0]], exp.Column | exp.Window):
         return None
     number, turned = int(str(numbers[0].this)), sides[0] is numbers[0]
@@ -253,7 +257,7 @@ def bound_of(condition: exp.Expression) -> int | None:
 
 def is_numbered(select: exp.Select) -> bool:
     """Return whether a SELECT has a row number that no condition of its own limits."""
-    windows = any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions)
+    windows = any(isinstance(bare(output.unalias()), exp.Window) for output in select.expressions)
     return windows and select.args.get("qualify") is None
 
 
@@ -263,6 +267,6 @@ RANK = "rank"
 
 def number_column(name: str) -> exp.Column:
     """Return the tree that stands for the row number in a SELECT list."""
-    found = exp.Column(this=identifier(name))
-    found.meta[RANK] = True
-    return found
+    column = exp.Column(this=identifier(name))
+    column.meta[RANK] = True
+    return column

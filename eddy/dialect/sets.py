@@ -38,8 +38,8 @@ def select_of(node: exp.SetOperation, source: StatementText, schema_of: SchemaOf
     Raises SqlError for sides with columns of other types, and for EXCEPT ALL and INTERSECT ALL.
     """
     name = type(node).__name__.upper()
-    sides = [_distinct(_side(one, source, schema_of)) for one in (node.left, node.right)]
-    schemas = [schema_of(one) for one in sides]
+    sides = [_distinct(_side(side, source, schema_of)) for side in (node.left, node.right)]
+    schemas = [schema_of(side) for side in sides]
     if not isinstance(node, exp.Union) and not node.args.get("distinct"):
         raise source.error(
             node,
@@ -51,28 +51,28 @@ def select_of(node: exp.SetOperation, source: StatementText, schema_of: SchemaOf
     columns = schemas[0].names
     names = [f"c{k}" for k in range(len(columns))]
     first, second = (
-        exp.Subquery(this=one, alias=_alias(alias, names)) for one, alias in zip(sides, SIDES, strict=True)
+        exp.Subquery(this=side, alias=_alias(alias, names)) for side, alias in zip(sides, SIDES, strict=True)
     )
-    pairs = [[exp.column(one, table=alias) for alias in SIDES] for one in names]
+    pairs = [[exp.column(column, table=alias) for alias in SIDES] for column in names]
     equal = [_same(a, b, kind) for (a, b), kind in zip(pairs, schemas[0].types, strict=True)]
-    same = exp.and_(*(condition for own in equal for condition in own))
-    found = exp.Select()
+    same = exp.and_(*(condition for conditions in equal for condition in conditions))
+    select = exp.Select()
     if isinstance(node, exp.Union):
         values: list[exp.Expression] = [
             exp.Anonymous(this="COALESCE", expressions=[a.copy(), b.copy()]) for a, b in pairs
         ]
-        found.set("distinct", exp.Distinct())
-        found.set("joins", [exp.Join(this=second, side="FULL", on=same)])
+        select.set("distinct", exp.Distinct())
+        select.set("joins", [exp.Join(this=second, side="FULL", on=same)])
     else:
         values = [a.copy() for a, _ in pairs]
         exists: exp.Expression = exp.Exists(this=exp.Select().select("1").from_(second).where(same))
-        found = found.where(exp.Not(this=exists) if isinstance(node, exp.Except) else exists)
-    found = found.select(*(exp.alias_(one, name, quoted=True) for one, name in zip(values, columns, strict=True)))
-    found = found.from_(first)
-    found.set("with_", node.args.get("with_"))
-    found.meta[APART] = True
-    source.place(found, node)
-    return found
+        select = select.where(exp.Not(this=exists) if isinstance(node, exp.Except) else exists)
+    select = select.select(*(exp.alias_(value, name, quoted=True) for value, name in zip(values, columns, strict=True)))
+    select = select.from_(first)
+    select.set("with_", node.args.get("with_"))
+    select.meta[APART] = True
+    source.place(select, node)
+    return select
 
 
 def _with_copies(less: bool, columns: Sequence[str]) -> str:
@@ -80,11 +80,11 @@ def _with_copies(less: bool, columns: Sequence[str]) -> str:
 
     less   whether it is EXCEPT ALL
     """
-    names = [printed(identifier(one)) for one in columns]
-    listed, shown = ", ".join(names), ", ".join(f"a.{one}" for one in names)
+    names = [printed(identifier(column)) for column in columns]
+    listed, shown = ", ".join(names), ", ".join(f"a.{name}" for name in names)
     a, b = (f"(SELECT {listed}, COUNT(*) AS copies FROM … GROUP BY {listed}) AS {alias}" for alias in "ab")
     number = "a.copies - COALESCE(b.copies, 0)" if less else "LEAST(a.copies, b.copies)"
-    same = " AND ".join(f"a.{one} IS NOT DISTINCT FROM b.{one}" for one in names)
+    same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in names)
     where = " WHERE a.copies > COALESCE(b.copies, 0)" if less else ""
     return f"SELECT {shown}, {number} AS copies FROM {a} {'LEFT ' if less else ''}JOIN {b} ON {same}{where}"
 
@@ -94,13 +94,13 @@ def _same(a: exp.Expression, b: exp.Expression, kind: pa.DataType) -> list[exp.E
     if not pa.types.is_floating(kind):
         return [exp.NullSafeEQ(this=a.copy(), expression=b.copy())]
     tests, values = [], []
-    for one in (a, b):
-        null, nan = exp.Is(this=one.copy(), expression=exp.Null()), exp.NEQ(this=one.copy(), expression=one.copy())
+    for side in (a, b):
+        null, nan = exp.Is(this=side.copy(), expression=exp.Null()), exp.NEQ(this=side.copy(), expression=side.copy())
         number = exp.Literal.number
         which = [exp.If(this=test, true=number(k)) for k, test in enumerate((null, nan), 1)]
         tests.append(exp.Case(ifs=which, default=number(0)))
         zero = [exp.If(this=exp.or_(null.copy(), nan.copy()), true=number("0.0"))]
-        values.append(exp.Case(ifs=zero, default=one.copy()))
+        values.append(exp.Case(ifs=zero, default=side.copy()))
     return [exp.EQ(this=tests[0], expression=tests[1]), exp.EQ(this=values[0], expression=values[1])]
 
 
@@ -117,7 +117,7 @@ def without_sets(node: exp.Expression, source: StatementText, schema_of: SchemaO
 def is_grouped(select: exp.Select) -> bool:
     """Return whether a SELECT has groups, or first rows of groups."""
     grouped = any(select.args.get(name) is not None for name in ("group", "having", "qualify"))
-    return grouped or any(next(aggregates_in(one), None) is not None for one in select.expressions)
+    return grouped or any(next(aggregates_in(output), None) is not None for output in select.expressions)
 
 
 def apart(query: exp.Select, alias: str) -> exp.Select:
@@ -148,10 +148,10 @@ def _distinct(select: exp.Select) -> exp.Select:
 
 
 def _alias(name: str, columns: Sequence[str]) -> exp.TableAlias:
-    return exp.TableAlias(this=exp.to_identifier(name), columns=[exp.to_identifier(one) for one in columns])
+    return exp.TableAlias(this=exp.to_identifier(name), columns=[exp.to_identifier(column) for column in columns])
 
 
 def different_types(name: str, schemas: Sequence[pa.Schema]) -> str:
     """Return the text of the error for two SELECTs whose columns cannot form one table."""
-    first, second = (", ".join(map(str, one.types)) for one in schemas)
+    first, second = (", ".join(map(str, schema.types)) for schema in schemas)
     return f"the SELECTs of {name} have different types: {first}, and here {second}; CAST their columns"

@@ -97,15 +97,15 @@ def sql(
     }
     tables = _tables(streams)
     source, asked = unexplained(text)
-    found = _statement(source, tables, options)
-    return explained(found) if asked else found
+    query = _statement(source, tables, options)
+    return explained(query) if asked else query
 
 
 def tables_of(text: str) -> list[str]:
     """Return the names of the tables that a statement reads, in order. Raises SqlError for text that is no SQL."""
     tree = parse(unexplained(text)[0])
-    ctes = {one.alias for one in tree.find_all(exp.CTE)}
-    names = [".".join(part.name for part in one.parts) for one in tree.find_all(exp.Table)]
+    ctes = {cte.alias for cte in tree.find_all(exp.CTE)}
+    names = [".".join(part.name for part in table.parts) for table in tree.find_all(exp.Table)]
     return [name for name in dict.fromkeys(names) if name not in ctes]
 
 
@@ -120,14 +120,14 @@ def unexplained(text: str) -> tuple[StatementText, bool]:
 
 
 def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:
-    found: dict[str, Stream] = {}
-    for one in listed(streams, "streams", "eddy.Stream objects"):
-        if not isinstance(one, Stream):
-            raise QueryError(f"streams must be eddy.Stream objects, not {one!r}")
-        if one.name in found:
-            raise QueryError(f"two streams are named {one.name!r}; give each stream its own name")
-        found[one.name] = one
-    return found
+    tables: dict[str, Stream] = {}
+    for stream in listed(streams, "streams", "eddy.Stream objects"):
+        if not isinstance(stream, Stream):
+            raise QueryError(f"streams must be eddy.Stream objects, not {stream!r}")
+        if stream.name in tables:
+            raise QueryError(f"two streams are named {stream.name!r}; give each stream its own name")
+        tables[stream.name] = stream
+    return tables
 
 
 def _statement(source: StatementText, tables: Mapping[str, Stream], options: Mapping[str, Any]) -> Query | UnionAll:
@@ -145,10 +145,10 @@ def translated(
     for select, ctes in _selects(tree, {}, source, unions, whole):
         queries.append(_query(select, source, tables, ctes, options))
         if queries[0].output_schema.types != queries[-1].output_schema.types:
-            schemas = [one.output_schema for one in (queries[0], queries[-1])]
+            schemas = [query.output_schema for query in (queries[0], queries[-1])]
             raise source.error(select, different_types("UNION ALL", schemas))
-    for one, ctes in unions:
-        _read_others(one, ctes, source, tables, whole)
+    for union, ctes in unions:
+        _read_others(union, ctes, source, tables, whole)
     return queries[0] if len(queries) == 1 else UnionAll(queries)
 
 
@@ -174,7 +174,7 @@ def _selects(
         if is_set(tree):
             return [(select_of(tree, source, partial(_schema, whole, inside)), ctes)]
         unions.append((tree, inside))
-        return [one for side in (tree.left, tree.right) for one in _selects(side, inside, source, unions, whole)]
+        return [select for side in (tree.left, tree.right) for select in _selects(side, inside, source, unions, whole)]
     if not isinstance(tree, exp.Select):
         reads = "; eddy.create_table reads CREATE TABLE" if isinstance(tree, exp.Create) else ""
         raise source.error(
@@ -195,14 +195,14 @@ def _verb(source: StatementText) -> str:
 
 def _common(tree: exp.Expression, outer: Common, source: StatementText) -> dict[str, exp.Expression]:
     """Return the common table expressions that a statement sees, in order."""
-    found, own = dict(outer), _own_common(tree)
-    for one in own:
-        alias = one.args["alias"]
-        if sum(other.alias.lower() == one.alias.lower() for other in own) > 1:
-            raise source.error(one, f"two common table expressions are named {one.alias!r}; give each its own name")
-        found.pop(one.alias, None)
-        found[one.alias] = exp.Subquery(this=one.this.copy(), alias=alias.copy()) if alias.columns else one.this
-    return found
+    visible, ctes = dict(outer), _own_common(tree)
+    for cte in ctes:
+        alias = cte.args["alias"]
+        if sum(other.alias.lower() == cte.alias.lower() for other in ctes) > 1:
+            raise source.error(cte, f"two common table expressions are named {cte.alias!r}; give each its own name")
+        visible.pop(cte.alias, None)
+        visible[cte.alias] = exp.Subquery(this=cte.this.copy(), alias=alias.copy()) if alias.columns else cte.this
+    return visible
 
 
 def _own_common(tree: exp.Expression) -> list[exp.CTE]:
@@ -214,11 +214,11 @@ def _read_others(
     tree: exp.Expression, ctes: Common, source: StatementText, tables: Mapping[str, Stream], whole: WholeQuery
 ) -> None:
     """Read the unused common table expressions of a statement, so that their contents are checked."""
-    for one in _own_common(tree):
-        if not ctes[one.alias].meta.get("read"):
-            before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(one.alias)]}
+    for cte in _own_common(tree):
+        if not ctes[cte.alias].meta.get("read"):
+            before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(cte.alias)]}
             relations = Relations(source, tables, read_block, whole)
-            tree = without_sets(ctes[one.alias], source, partial(_schema, whole, before))
+            tree = without_sets(ctes[cte.alias], source, partial(_schema, whole, before))
             try:
                 block = read_block(tree, relations, before)
             except NotFlatError:
@@ -235,11 +235,11 @@ def _read_others(
 def _check_unread(relations: Relations, joins: JoinTranslator) -> None:
     """Check expressions that a statement may not use: columns of subqueries, and the SELECT lists of EXISTS."""
     for tree in relations.unread:
-        found = next(aggregates_in(tree), None)
-        if found is not None:
+        call = next(aggregates_in(tree), None)
+        if call is not None:
             raise relations.source.error(
-                found,
-                f"{printed(found)} makes the subquery one row, whatever it finds; leave the aggregate out of EXISTS and"
+                call,
+                f"{printed(call)} makes the subquery one row, whatever it finds; leave the aggregate out of EXISTS and"
                 " IN, and compare numbers of rows by GROUP BY and HAVING",
             )
         if place_of(tree) is None:
@@ -257,7 +257,7 @@ def read_block(
     while isinstance(node, exp.Subquery):
         if node.args.get("alias") is not None and node.args["alias"].args.get("columns"):
             block = read_block(node.this, relations, ctes, inside)
-            names = [one.name for one in node.args["alias"].args["columns"]]
+            names = [column.name for column in node.args["alias"].args["columns"]]
             if len(names) != len(block.outputs):
                 raise source.error(node, f"{len(names)} names are given for {len(block.outputs)} columns")
             doubled = next((name for name in names if names.count(name) > 1), None)
@@ -272,14 +272,14 @@ def read_block(
         )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
-    own = _common(node, ctes, source)
-    node = with_scalars(with_window(with_first_rows(node, own, source), source))
-    numbered = numbered_select(node, own, source)
+    visible = _common(node, ctes, source)
+    node = with_scalars(with_window(with_first_rows(node, visible, source), source))
+    numbered = numbered_select(node, visible, source)
     if numbered is not None and inside:
         raise NotFlatError.at(source, numbered.call, "the first rows of groups do not flatten into a join")
     if numbered is not None:
         block = _numbered_block(numbered, relations)
-        _read_others(node, own, source, relations.tables, relations.whole)
+        _read_others(node, visible, source, relations.tables, relations.whole)
         return block
     if node.args.get("qualify") is not None:
         raise source.error(
@@ -287,11 +287,11 @@ def read_block(
             "QUALIFY is not supported in a subquery, which then does not flatten into a join; write it in the outer"
             " SELECT, or in a subquery in FROM",
         )
-    part, scope = relations.read(node, own, None)
+    part, scope = relations.read(node, visible, None)
     block = QueryBlock(part, scope)
     block.outputs = outputs(node, scope, source)
     block.groups = read_groups(node, block, source, inside)
-    _read_others(node, own, source, relations.tables, relations.whole)
+    _read_others(node, visible, source, relations.tables, relations.whole)
     return block
 
 
@@ -307,16 +307,16 @@ def _numbered_block(numbered: Numbered, relations: Relations) -> QueryBlock:
         node = start.this if isinstance(start.this, exp.Subquery) else inner
         block = read_block(node, relations, ctes, inside=False)
         columns = relations.renamed(block.outputs, start.this) if node is inner else block.outputs
-        scope = Scope.of(Relation(start.this.alias_or_name, columns, block.part.own[0]), None)
+        scope = Scope.of(Relation(start.this.alias_or_name, columns, block.part.occurrences[0]), None)
         shown = outputs(rows, scope, source)
     else:
         block = read_block(rows, relations, numbered.ctes, inside=False)
         scope, shown = block.scope, block.outputs
-    by = [scope.resolve(one, source) for one in numbered.call.args.get("partition_by") or []]
+    by = [scope.resolve(key, source) for key in numbered.call.args.get("partition_by") or []]
     given = numbered.call.args.get("order")
     order = [
-        OrderTerm(scope.resolve(one.this, source), bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
-        for one in ([] if given is None else given.expressions)
+        OrderTerm(scope.resolve(term.this, source), bool(term.args.get("desc")), bool(term.args.get("nulls_first")))
+        for term in ([] if given is None else given.expressions)
     ]
     rank, chosen = numbered.name, dict(shown)
     if numbered.outer is not None and numbered.name is not None:
@@ -324,8 +324,10 @@ def _numbered_block(numbered: Numbered, relations: Relations) -> QueryBlock:
         alias = "" if numbered.alias is None else numbered.alias.name
         if numbered.alias is not None:
             columns = relations.renamed(columns, exp.Subquery(alias=numbered.alias.copy()))
-        found = outputs(numbered.outer, Scope.of(Relation(alias, columns, block.part.own[0]), None), source)
-        rank, chosen = _parted(found, numbered, source)
+        select_list = outputs(
+            numbered.outer, Scope.of(Relation(alias, columns, block.part.occurrences[0]), None), source
+        )
+        rank, chosen = _parted(select_list, numbered, source)
     read = {id(tree) for tree in chosen.values()}
     unread = [tree for tree in shown.values() if id(tree) not in read]
     if block.groups is None:
@@ -336,17 +338,17 @@ def _numbered_block(numbered: Numbered, relations: Relations) -> QueryBlock:
 
 
 def _parted(
-    found: Mapping[str, exp.Expression], numbered: Numbered, source: StatementText
+    select_list: Mapping[str, exp.Expression], numbered: Numbered, source: StatementText
 ) -> tuple[str | None, dict[str, exp.Expression]]:
     """Return the name of the row number in a SELECT list, and the other columns. Raises SqlError."""
-    ranks = [name for name, tree in found.items() if tree.meta.get(RANK)]
-    chosen = {name: tree for name, tree in found.items() if name not in ranks}
+    ranks = [name for name, tree in select_list.items() if tree.meta.get(RANK)]
+    chosen = {name: tree for name, tree in select_list.items() if name not in ranks}
     for tree in chosen.values():
-        for one in tree.find_all(exp.Column):
-            if one.meta.get(RANK):
-                raise source.error(one, "an expression of the row number is not supported; select the number itself")
-    if len(ranks) > 1 or (ranks and list(found)[-1] != ranks[0]):
-        raise source.error(found[ranks[-1]], "the row number is the last output column; write it there, once")
+        for column in tree.find_all(exp.Column):
+            if column.meta.get(RANK):
+                raise source.error(column, "an expression of the row number is not supported; select the number itself")
+    if len(ranks) > 1 or (ranks and list(select_list)[-1] != ranks[0]):
+        raise source.error(select_list[ranks[-1]], "the row number is the last output column; write it there, once")
     if not chosen:
         raise source.error(numbered.call, "the SELECT list has the row number only; add a column")
     return (ranks[0] if ranks else None), chosen
@@ -357,22 +359,28 @@ def outputs(select: exp.Select, scope: Any, source: StatementText) -> dict[str, 
 
     A column keeps its name; where several have it, their relations precede it. An expression has its text as its name.
     """
-    found: list[tuple[str, str, bool, exp.Expression]] = []
-    for one in select.expressions:
-        if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-            table = "" if isinstance(one, exp.Star) else one.table
-            found += [(relation, name, False, tree) for relation, name, tree in scope.star(table, one, source)]
+    columns: list[tuple[str, str, bool, exp.Expression]] = []
+    for expression in select.expressions:
+        if isinstance(expression, exp.Star) or (
+            isinstance(expression, exp.Column) and isinstance(expression.this, exp.Star)
+        ):
+            table = "" if isinstance(expression, exp.Star) else expression.table
+            columns += [(relation, name, False, tree) for relation, name, tree in scope.star(table, expression, source)]
             continue
-        inner = one.unalias()
-        if isinstance(one, exp.Aliases):
-            raise source.error(one, "one expression has one name")
+        inner = expression.unalias()
+        if isinstance(expression, exp.Aliases):
+            raise source.error(expression, "one expression has one name")
         if isinstance(inner, exp.Column):
-            found.append((inner.table, one.alias or inner.name, bool(one.alias), scope.resolve(inner, source)))
+            columns.append(
+                (inner.table, expression.alias or inner.name, bool(expression.alias), scope.resolve(inner, source))
+            )
         else:
-            found.append(("", one.alias or printed(inner), bool(one.alias), scope.resolve(inner, source)))
+            columns.append(
+                ("", expression.alias or printed(inner), bool(expression.alias), scope.resolve(inner, source))
+            )
     chosen: dict[str, exp.Expression] = {}
-    names = [name for _, name, _, _ in found]
-    for relation, name, given, tree in found:
+    names = [name for _, name, _, _ in columns]
+    for relation, name, given, tree in columns:
         if not given and names.count(name) > 1 and relation:
             name = f"{relation}.{name}"
         if name in chosen:
@@ -413,31 +421,33 @@ def _flat_query(
     if relations.distinct:
         with_distinct(block, relations.distinct, source, relations.occurrences[0].node)
     block.settle()
-    found = joins.join(block.part)
-    start = relations.occurrences[block.part.own[-1]].node
-    joins.connect(block.part, found, start)
-    chosen = {**options, "where": found.where or None, "branches": found.branches, "as_of": found.as_of}
+    join = joins.join(block.part)
+    start = relations.occurrences[block.part.occurrences[-1]].node
+    joins.connect(block.part, join, start)
+    chosen = {**options, "where": join.where or None, "branches": join.branches, "as_of": join.as_of}
     try:
         if block.groups is not None:
-            query = grouped_query(block, found, joins, chosen)
+            query = grouped_query(block, join, joins, chosen)
         else:
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             if block.top is not None:
                 chosen["top"] = _top(block.top, joins)
-            elif len(found.streams) == 1 and not (found.branches or found.as_of or found.streams[0].source):
+            elif len(join.streams) == 1 and not (join.branches or join.as_of or join.streams[0].source):
                 raise source.error(
                     start,
-                    f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
-                    f" {found.streams[0].noun}, ROW_NUMBER() for the first rows of groups, or filter rows with an"
+                    f"a SELECT over {join.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
+                    f" {join.streams[0].noun}, ROW_NUMBER() for the first rows of groups, or filter rows with an"
                     " eddy.AdaptiveFilter",
                 )
-            query = Query(found.streams, found.on, select=select_list, **chosen)
+            query = Query(join.streams, join.on, select=select_list, **chosen)
     except SqlError:
         raise
     except QueryError as error:
         raise source.error(start, str(error)) from error
     _check_aliases(query, joins, relations.occurrences)
-    query.tables = {stream.name: one.table for stream, one in zip(joins.streams, relations.occurrences, strict=True)}
+    query.tables = {
+        stream.name: occurrence.table for stream, occurrence in zip(joins.streams, relations.occurrences, strict=True)
+    }
     return query
 
 
@@ -450,13 +460,14 @@ def _inner_query(
 
 def _check_aliases(query: Query, joins: JoinTranslator, occurrences: Sequence[Occurrence]) -> None:
     """Raise SqlError for an alias that stands for one table here and for another one in a subquery."""
-    own = {stream.name: one for stream, one in zip(joins.streams, occurrences, strict=True)}
-    for stream, one in zip(joins.streams, occurrences, strict=True):
+    by_name = {stream.name: relation for stream, relation in zip(joins.streams, occurrences, strict=True)}
+    for stream, occurrence in zip(joins.streams, occurrences, strict=True):
         source = stream.source if isinstance(stream, Table) else None
         for name, table in source.tables.items() if isinstance(source, Query) else ():
-            if name in own and own[name].table != table:
+            if name in by_name and by_name[name].table != table:
                 raise joins.source.error(
-                    own[name].node, f"{name} is {own[name].table} here and {table} in {one.alias}; rename one of them"
+                    by_name[name].node,
+                    f"{name} is {by_name[name].table} here and {table} in {occurrence.alias}; rename one of them",
                 )
 
 
@@ -464,7 +475,7 @@ def _top(clause: TopClause, joins: JoinTranslator) -> Top:
     """Return the first rows of groups of joined rows."""
 
     def text(tree: exp.Expression) -> str:
-        one = joins.output(tree)
-        return one.title if isinstance(one, ComputedExpression) else one
+        output = joins.output(tree)
+        return output.title if isinstance(output, ComputedExpression) else output
 
     return clause.made(text)

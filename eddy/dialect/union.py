@@ -37,7 +37,9 @@ class UnionAll:
         self.queries = tuple(queries)
         first = self.queries[0].output_schema
         nullable = [any(query.output_schema.field(k).nullable for query in self.queries) for k in range(len(first))]
-        self.output_schema = pa.schema([field.with_nullable(own) for field, own in zip(first, nullable, strict=True)])
+        self.output_schema = pa.schema(
+            [field.with_nullable(nulls) for field, nulls in zip(first, nullable, strict=True)]
+        )
 
     def __repr__(self) -> str:
         return " UNION ALL ".join(map(repr, self.queries))
@@ -50,11 +52,11 @@ class UnionAll:
         names = [f"{name}.{k + 1}" for k in range(len(self.queries))]
         started: list[Any] = []
         try:
-            for own, query in zip(names, self.queries, strict=True):
-                started.append(engine.start(own, query, **options))
+            for query_name, query in zip(names, self.queries, strict=True):
+                started.append(engine.start(query_name, query, **options))
         except BaseException:
-            for one in started:
-                one.stop()
+            for running_query in started:
+                running_query.stop()
             raise
         return names
 

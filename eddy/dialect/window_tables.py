@@ -34,47 +34,47 @@ class WindowCall(NamedTuple):
     def tree(self, bound: str = "") -> exp.Expression:
         """Return the window as GROUP BY has it, or one of its bounds."""
         text = f"SELECT {self.function}{bound and '_' + bound}({self.time}, {self.spans})"
-        found: exp.Expression = parse(StatementText(text)).expressions[0]
-        for node in found.walk():
+        window: exp.Expression = parse(StatementText(text)).expressions[0]
+        for node in window.walk():
             if "start" in node.meta:
                 node.meta["start"] = self.place
-        return found
+        return window
 
 
 def without_window_tables(text: str) -> tuple[str, dict[int, WindowCall]]:
     """Return a text of the same length without window table functions, and these by the place of their table."""
-    found: dict[int, WindowCall] = {}
+    calls: dict[int, WindowCall] = {}
 
     def plain(match: re.Match[str]) -> str:
         if match["table"] is None:
             return match.group()
         begin, end = match.span("table")
-        found[begin] = WindowCall(match["function"].upper(), match["time"], match["spans"].strip(), begin)
+        calls[begin] = WindowCall(match["function"].upper(), match["time"], match["spans"].strip(), begin)
         blank = re.sub(r"\S", " ", match.group())
         first, last = begin - match.start(), end - match.start()
         return blank[:first] + match["table"] + blank[last:]
 
-    return _CALL.sub(plain, text), found
+    return _CALL.sub(plain, text), calls
 
 
 def with_window(select: exp.Select, source: StatementText) -> exp.Select:
     """Return a SELECT over a window table with the window in its GROUP BY. Raises SqlError for other uses."""
     start = select.args.get("from_") or select.args.get("from")
-    tables = [one for one in select.find_all(exp.Table) if source.offset(one) in source.windows]
-    own = [one for one in tables if one.find_ancestor(exp.Select) is select]
-    if not own:
+    tables = [table for table in select.find_all(exp.Table) if source.offset(table) in source.windows]
+    direct = [table for table in tables if table.find_ancestor(exp.Select) is select]
+    if not direct:
         return select
-    if len(own) > 1 or start is None or own[0] is not start.this or select.args.get("joins"):
+    if len(direct) > 1 or start is None or direct[0] is not start.this or select.args.get("joins"):
         raise source.error(
-            own[-1],
+            direct[-1],
             "a window table is the only relation of its SELECT; write FROM … JOIN … GROUP BY TUMBLE(…) for a join",
         )
-    call, changed = source.windows[source.offset(own[0])], select.copy()
+    call, changed = source.windows[source.offset(direct[0])], select.copy()
     given = changed.args.get("group")
-    named = [one for one in ([] if given is None else given.expressions) if _bound(one) is not None]
+    named = [key for key in ([] if given is None else given.expressions) if _bound(key) is not None]
     if not named:
-        raise source.error(own[0], "a SELECT over a window table groups by window_start and window_end")
-    given.set("expressions", [one for one in given.expressions if _bound(one) is None] + [call.tree()])
+        raise source.error(direct[0], "a SELECT over a window table groups by window_start and window_end")
+    given.set("expressions", [key for key in given.expressions if _bound(key) is None] + [call.tree()])
     for part in (*changed.expressions, *filter(None, [changed.args.get("having")])):
         for node in list(part.find_all(exp.Column)):
             bound = _bound(node)

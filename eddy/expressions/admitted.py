@@ -209,9 +209,9 @@ def _is_set(name: str, value: object) -> bool:
 
 
 def _nodes(value: object) -> Iterator[exp.Expression]:
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, exp.Expression):
-            yield one
+    for node in value if isinstance(value, list) else [value]:
+        if isinstance(node, exp.Expression):
+            yield node
 
 
 def _check_join(node: exp.Join, source: StatementText) -> None:

@@ -24,10 +24,10 @@ def _plus_or_minus(operands: Operands, node: exp.Binary) -> Value:
     if kinds & {"interval", *TIMES}:
         return _shifted(operands, node, left, right)
     operands.numbers(node, node.left, node.right)
-    one, other = arithmetic([left, right])
-    _check_digits(operands, node, one, other)
+    term, other = arithmetic([left, right])
+    _check_digits(operands, node, term, other)
     make = pc.add_checked if isinstance(node, exp.Add) else pc.subtract_checked
-    return _computed(make, one, other)
+    return _computed(make, term, other)
 
 
 def _shifted(operands: Operands, node: exp.Binary, left: Value, right: Value) -> Value:
@@ -38,9 +38,9 @@ def _shifted(operands: Operands, node: exp.Binary, left: Value, right: Value) ->
         left, right = right, left
     kinds = (left.family, right.family)
     if kinds == ("interval", "interval"):
-        found = unified([left, right])
-        assert found is not None
-        (left, right), kind = found
+        common = unified([left, right])
+        assert common is not None
+        (left, right), kind = common
         return Value(_ticks(make, left, right, kind), kind)
     if kinds == ("date", "interval"):
         seconds = right.literal
@@ -52,15 +52,15 @@ def _shifted(operands: Operands, node: exp.Binary, left: Value, right: Value) ->
         )
         return Value(shifted.cast(pa.date32()), pa.date32())
     if kinds == ("timestamp", "interval"):
-        found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
-        assert found is not None
-        unit = found[1].unit
+        common = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
+        assert common is not None
+        unit = common[1].unit
         kind = pa.timestamp(unit, left.kind.tz)
-        return Value(_ticks(make, converted(left, kind), found[0][1], kind), kind)
+        return Value(_ticks(make, converted(left, kind), common[0][1], kind), kind)
     if not plus and set(kinds) <= set(TIMES):
-        found = unified([left, right])
-        if found is not None:
-            (left, right), kind = found
+        common = unified([left, right])
+        if common is not None:
+            (left, right), kind = common
             if family(kind) == "date":
                 days = pc.subtract(left.arrow.cast(pa.int32()), right.arrow.cast(pa.int32())).cast(pa.int64())
                 return Value(days, pa.int64())
@@ -75,35 +75,35 @@ def _shifted(operands: Operands, node: exp.Binary, left: Value, right: Value) ->
 def _times(operands: Operands, node: exp.Mul) -> Value:
     left, right = operands.value(node.left), operands.value(node.right)
     if {left.family, right.family} == {"interval", "integer"}:
-        one, other = (left, right) if left.family == "interval" else (right, left)
+        factor, other = (left, right) if left.family == "interval" else (right, left)
         # The kernel for durations is not checked.
-        whole = pc.multiply_checked(one.arrow.cast(pa.int64()), widened(other).arrow)
-        return Value(whole.cast(one.kind), one.kind)
+        whole = pc.multiply_checked(factor.arrow.cast(pa.int64()), widened(other).arrow)
+        return Value(whole.cast(factor.kind), factor.kind)
     operands.numbers(node, node.left, node.right)
-    one, other = arithmetic([left, right])
-    _check_digits(operands, node, one, other)
-    return _computed(pc.multiply_checked, one, other)
+    factor, other = arithmetic([left, right])
+    _check_digits(operands, node, factor, other)
+    return _computed(pc.multiply_checked, factor, other)
 
 
-def _computed(make: Callable[..., pc.Expression], one: Value, other: Value) -> Value:
+def _computed(make: Callable[..., pc.Expression], number: Value, other: Value) -> Value:
     """Apply an operator of Arrow to numbers of one family."""
-    if "null" in (one.family, other.family):
-        kind = other.kind if one.family == "null" else one.kind
+    if "null" in (number.family, other.family):
+        kind = other.kind if number.family == "null" else number.kind
         return Value(null(kind), kind)
-    if one.family == "decimal":
-        p1, s1, p2, s2 = one.kind.precision, one.kind.scale, other.kind.precision, other.kind.scale
+    if number.family == "decimal":
+        p1, s1, p2, s2 = number.kind.precision, number.kind.scale, other.kind.precision, other.kind.scale
         if make is pc.multiply_checked:
             kind = pa.decimal128(p1 + p2 + 1, s1 + s2)
         else:
             kind = pa.decimal128(max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
-        return Value(make(one.arrow, other.arrow), kind)
-    return Value(make(one.arrow, other.arrow), one.kind)
+        return Value(make(number.arrow, other.arrow), kind)
+    return Value(make(number.arrow, other.arrow), number.kind)
 
 
-def _check_digits(operands: Operands, node: exp.Expression, one: Value, other: Value) -> None:
-    if one.family != "decimal" or other.family != "decimal":
+def _check_digits(operands: Operands, node: exp.Expression, number: Value, other: Value) -> None:
+    if number.family != "decimal" or other.family != "decimal":
         return
-    (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
+    (p1, s1), (p2, s2) = ((value.kind.precision, value.kind.scale) for value in (number, other))
     total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
     if total > 38:
         raise operands.error(
@@ -113,8 +113,8 @@ def _check_digits(operands: Operands, node: exp.Expression, one: Value, other: V
 
 def _divided(operands: Operands, node: exp.Div) -> Value:
     values = operands.numbers(node, node.left, node.right)
-    one, other = (converted(widened(value), pa.float64()) for value in values)
-    return Value(pc.divide(one.arrow, _nonzero(other)), pa.float64())
+    dividend, other = (converted(widened(value), pa.float64()) for value in values)
+    return Value(pc.divide(dividend.arrow, _nonzero(other)), pa.float64())
 
 
 def _whole_division(operands: Operands, node: exp.Binary) -> Value:
@@ -123,10 +123,10 @@ def _whole_division(operands: Operands, node: exp.Binary) -> Value:
     for part, value in zip((node.left, node.right), values, strict=True):
         if value.family not in ("integer", "null"):
             raise operands.error(part, f"{shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
-    one, other = (converted(widened(value), pa.int64()) for value in values)
-    quotient = pc.divide_checked(one.arrow, _nonzero(other))
+    dividend, other = (converted(widened(value), pa.int64()) for value in values)
+    quotient = pc.divide_checked(dividend.arrow, _nonzero(other))
     if isinstance(node, exp.Mod):
-        return Value(pc.subtract_checked(one.arrow, pc.multiply_checked(quotient, other.arrow)), pa.int64())
+        return Value(pc.subtract_checked(dividend.arrow, pc.multiply_checked(quotient, other.arrow)), pa.int64())
     return Value(quotient, pa.int64())
 
 
@@ -140,9 +140,9 @@ def _negated(operands: Operands, node: exp.Neg) -> Value:
     return value if value.family == "null" else Value(pc.negate_checked(value.arrow), value.kind)
 
 
-def _ticks(make: Callable[..., pc.Expression], one: Value, other: Value, kind: pa.DataType) -> pc.Expression:
+def _ticks(make: Callable[..., pc.Expression], time: Value, other: Value, kind: pa.DataType) -> pc.Expression:
     """Apply a checked operator to times of one unit. Arrow's own kernels for times also check what null slots hold."""
-    return make(one.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
+    return make(time.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
 
 
 def _nonzero(value: Value) -> pc.Expression:

@@ -55,10 +55,10 @@ class Call(NamedTuple):
 
 def whole_number(operands: Operands, part: exp.Expression, what: str) -> int:
     """Return an argument that must be a constant whole number. Raises SqlError for another one."""
-    sign, own = (-1, part.this) if isinstance(part, exp.Neg) else (1, part)
-    if not isinstance(own, exp.Literal) or own.is_string or not str(own.this).isdigit():
+    sign, literal = (-1, part.this) if isinstance(part, exp.Neg) else (1, part)
+    if not isinstance(literal, exp.Literal) or literal.is_string or not str(literal.this).isdigit():
         raise operands.error(part, f"{what} must be a constant whole number, since Arrow takes it as an option")
-    return sign * int(str(own.this))
+    return sign * int(str(literal.this))
 
 
 def constant_text(operands: Operands, part: exp.Expression, what: str) -> str:

@@ -36,22 +36,24 @@ class ComputedExpression:
         return str(self.expression) if self.sql is None else self.sql
 
 
-def computed_type(name: str, one: ComputedExpression, schema: pa.Schema) -> tuple[pa.DataType, list[str]]:
+def computed_type(name: str, computed: ComputedExpression, schema: pa.Schema) -> tuple[pa.DataType, list[str]]:
     """Return the type of an output column, and the columns of the schema that it reads.
 
     Raises QueryError for an expression that does not fit the schema.
     """
     columns = f"the columns are {', '.join(schema.names)}"
     try:
-        if one.columns is None:
-            read = [schema.names[k] for k in columns_read(one.expression, schema)]
+        if computed.columns is None:
+            read = [schema.names[k] for k in columns_read(computed.expression, schema)]
         else:
-            read = [column for column in schema.names if column in one.columns]
-        own = pa.schema([schema.field(column) for column in read])
-        kind = expression_type(one.expression, own.append(pa.field(_COUNT, pa.bool_())))
+            read = [column for column in schema.names if column in computed.columns]
+        read_schema = pa.schema([schema.field(column) for column in read])
+        kind = expression_type(computed.expression, read_schema.append(pa.field(_COUNT, pa.bool_())))
     except FAILURES as error:
         fault = str(error).splitlines()[0]
-        raise QueryError(f"select: output column {name!r}, {one.title}, does not fit: {fault}; {columns}") from error
+        raise QueryError(
+            f"select: output column {name!r}, {computed.title}, does not fit: {fault}; {columns}"
+        ) from error
     return kind, read
 
 
@@ -62,7 +64,7 @@ def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Ta
 
 def _evaluated(chosen: Mapping[str, ComputedExpression], rows: pa.Table) -> list[pa.ChunkedArray]:
     """Return the values of expressions on rows. Raises an error of Arrow."""
-    return list(project({name: one.expression for name, one in chosen.items()}, rows).columns)
+    return list(project({name: computed.expression for name, computed in chosen.items()}, rows).columns)
 
 
 def compute(
@@ -78,10 +80,10 @@ def compute(
     except FAILURES:
         # Only a separate evaluation of each expression shows which expression fails.
         faults: Faults = {}
-        for name, one in chosen.items():
-            own = reasons(lambda part, name=name, one=one: _evaluated({name: one}, part), rows)  # type: ignore[misc]
-            for row, reason in own.items():
-                faults.setdefault(row, Fault("select", f"{one.title} AS {name}", reason))
+        for name, computed in chosen.items():
+            failing = reasons(lambda part, name=name, computed=computed: _evaluated({name: computed}, part), rows)  # type: ignore[misc]
+            for row, reason in failing.items():
+                faults.setdefault(row, Fault("select", f"{computed.title} AS {name}", reason))
         if not faults:
             raise
     kept = others(faults, count)

@@ -34,8 +34,12 @@ class SqlPredicate(Predicate):
 
 def unconnected(stream: str, conditions: Iterable[Condition]) -> str:
     """Return the reason why conditions do not connect a stream with other streams, and the remedy."""
-    own = [one for one in conditions if isinstance(one, SqlPredicate) and one.why and one.reads(stream)]
-    reasons = "".join(f"{one.sql} does not: {one.why}; " for one in own[:2])
+    unkeyed = [
+        condition
+        for condition in conditions
+        if isinstance(condition, SqlPredicate) and condition.why and condition.reads(stream)
+    ]
+    reasons = "".join(f"{condition.sql} does not: {condition.why}; " for condition in unkeyed[:2])
     return (
         f"{reasons}a join needs an equality of columns or of expressions of one stream each, or a comparison such as"
         " a.x BETWEEN b.y - 5 AND b.y + 5; any other condition may come in addition"

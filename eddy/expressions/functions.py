@@ -19,15 +19,19 @@ from eddy.expressions.values import Value, null, widened
 
 def call(operands: Operands, node: exp.Expression, name: str, given: Sequence[exp.Expression | None]) -> Value:
     """Return the value of a function. Raises SqlError for arguments that do not fit."""
-    parts = [one for one in given if one is not None]
-    own = CALLS[name]
+    parts = [argument for argument in given if argument is not None]
+    function = CALLS[name]
     for part in parts:
         if isinstance(part, exp.Star | exp.Distinct):
             raise operands.error(node, f"{name} takes no * and no DISTINCT")
-    if len(parts) < own.least or (own.most is not None and len(parts) > own.most):
-        wanted = str(own.least) if own.least == own.most else f"{own.least} to {own.most or 'any number of'}"
+    if len(parts) < function.least or (function.most is not None and len(parts) > function.most):
+        wanted = (
+            str(function.least)
+            if function.least == function.most
+            else f"{function.least} to {function.most or 'any number of'}"
+        )
         raise operands.error(node, f"{name} takes {wanted} arguments, and has {len(parts)}")
-    return own.make(operands, node, parts)
+    return function.make(operands, node, parts)
 
 
 def _coalesce(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
@@ -42,8 +46,8 @@ def _nullif(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
 
 
 def _if(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
-    own = [one.copy() for one in parts]
-    return operands.value(exp.If(this=own[0], true=own[1], false=own[2] if len(own) > 2 else exp.Null()))
+    copies = [part.copy() for part in parts]
+    return operands.value(exp.If(this=copies[0], true=copies[1], false=copies[2] if len(copies) > 2 else exp.Null()))
 
 
 _IF = Call(2, 3, _if)

@@ -47,11 +47,11 @@ class EddyDialect(Dialect):
 
         def _parse_ordered(self, parse_method: Any = None) -> exp.Ordered | None:
             """Return a term of ORDER BY, which records whether the text states the position of nulls."""
-            found: exp.Ordered | None = super()._parse_ordered(parse_method)
-            words = [one.text.upper() for one in self._tokens[max(self._index - 2, 0) : self._index]]
-            if found is not None and words in (["NULLS", "FIRST"], ["NULLS", "LAST"]):
-                found.meta["nulls"] = " ".join(words)
-            return found
+            term: exp.Ordered | None = super()._parse_ordered(parse_method)
+            words = [token.text.upper() for token in self._tokens[max(self._index - 2, 0) : self._index]]
+            if term is not None and words in (["NULLS", "FIRST"], ["NULLS", "LAST"]):
+                term.meta["nulls"] = " ".join(words)
+            return term
 
         def _parse_field_def(self) -> Any:
             """Return a column of CREATE TABLE, or WATERMARK FOR t AS x as a call of WATERMARK."""
@@ -60,7 +60,7 @@ class EddyDialect(Dialect):
             parts = [self._parse_id_var()]
             if self._match(TokenType.ALIAS):
                 parts.append(self._parse_bitwise())
-            return exp.Anonymous(this="WATERMARK", expressions=[one for one in parts if one is not None])
+            return exp.Anonymous(this="WATERMARK", expressions=[part for part in parts if part is not None])
 
     class Generator(generator.Generator):
         """Prints trees as text that the parser reads back."""

@@ -54,16 +54,16 @@ TIMES = ("date", "timestamp")
 def wide(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values of a type are computed."""
     kind = plain(kind)
-    own = family(kind)
-    if own == "integer":
+    kind_family = family(kind)
+    if kind_family == "integer":
         return pa.int64()
-    if own == "float":
+    if kind_family == "float":
         return pa.float64()
-    if own == "decimal" and not pt.is_decimal256(kind):
+    if kind_family == "decimal" and not pt.is_decimal256(kind):
         return pa.decimal128(kind.precision, kind.scale)
-    if own == "date":
+    if kind_family == "date":
         return pa.date32()
-    if own == "binary" and pt.is_fixed_size_binary(kind):
+    if kind_family == "binary" and pt.is_fixed_size_binary(kind):
         return pa.binary()
     return kind
 
@@ -96,9 +96,9 @@ def common(kinds: list[tuple[pa.DataType, int]]) -> pa.DataType | None:
     if all(kind == types[0] for kind in types):
         return types[0]
     if families == {"integer", "decimal"} or families == {"decimal"}:
-        own = [as_decimal(*one) for one in known]
-        scale = max(kind.scale for kind in own)
-        return decimal(max(kind.precision - kind.scale for kind in own) + scale, scale)
+        decimals = [as_decimal(*pair) for pair in known]
+        scale = max(kind.scale for kind in decimals)
+        return decimal(max(kind.precision - kind.scale for kind in decimals) + scale, scale)
     if families <= set(NUMBERS):
         return pa.float64()
     if families == {"string"}:
@@ -137,9 +137,9 @@ def name_of(kind: pa.DataType) -> str:
     >>> name_of(pa.decimal128(10, 2))
     'DECIMAL(10, 2)'
     """
-    own = family(kind)
-    if own == "decimal":
+    kind_family = family(kind)
+    if kind_family == "decimal":
         return f"DECIMAL({plain(kind).precision}, {plain(kind).scale})"
-    if own == "timestamp":
+    if kind_family == "timestamp":
         return "TIMESTAMP" if plain(kind).tz is None else "TIMESTAMP WITH TIME ZONE"
-    return NAMES.get(own, str(kind))
+    return NAMES.get(kind_family, str(kind))

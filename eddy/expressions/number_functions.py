@@ -65,7 +65,7 @@ def _floor_or_ceil(make: Callable[[pc.Expression], pc.Expression]) -> Call:
 
 
 def _power(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
-    values = [converted(widened(one), pa.float64()) for one in operands.numbers(node, *parts)]
+    values = [converted(widened(number), pa.float64()) for number in operands.numbers(node, *parts)]
     return Value(pc.power(values[0].arrow, values[1].arrow), pa.float64())
 
 

@@ -37,14 +37,14 @@ class Occurrences:
     def __init__(self, source: StatementText, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
         self.source = source
         counts: dict[str, int] = {}
-        for one in occurrences:
-            counts[one.table] = counts.get(one.table, 0) + 1
+        for occurrence in occurrences:
+            counts[occurrence.table] = counts.get(occurrence.table, 0) + 1
         self.streams: list[Stream] = []
         names: set[str] = {table for table, count in counts.items() if count == 1}
-        for one in occurrences:
-            name = one.table if counts[one.table] == 1 else unused(one.alias, names)
+        for occurrence in occurrences:
+            name = occurrence.table if counts[occurrence.table] == 1 else unused(occurrence.alias, names)
             names.add(name)
-            self.streams.append(replace(tables[one.table], name=name))
+            self.streams.append(replace(tables[occurrence.table], name=name))
 
     def type_of(self, place: Place) -> pa.DataType:
         """Return the type of a column."""
@@ -61,9 +61,9 @@ class Occurrences:
     def text(self, node: exp.Expression) -> str:
         """Return a tree as text in which columns have the names of their streams."""
 
-        def change(one: exp.Column) -> exp.Expression:
-            place = place_of(one)
-            return one if place is None else self._named(place)
+        def change(column: exp.Column) -> exp.Expression:
+            place = place_of(column)
+            return column if place is None else self._named(place)
 
         return printed(replaced(node, change))
 
@@ -104,12 +104,12 @@ class Occurrences:
         """Return |x - y| < c, and IS NOT DISTINCT FROM, as two predicates each; any other condition as it is."""
         if isinstance(condition, exp.NullSafeEQ):
             return null_safe(condition, self.type_of) or [condition]
-        found = [*bands(condition), *implied(condition)]
+        parts = [*bands(condition), *implied(condition)]
         if isinstance(condition, exp.EQ):
-            return found
-        if len(found) == 1 or any(self.predicate_text(one) is None for one in found):
+            return parts
+        if len(parts) == 1 or any(self.predicate_text(part) is None for part in parts):
             return [condition]
-        return found
+        return parts
 
     def plain_predicate(self, node: exp.Expression) -> str | None:
         """Return a condition as a predicate on columns as they are, None if it is none."""
@@ -141,8 +141,8 @@ def unused(name: str, names: Container[str]) -> str:
     >>> unused("a", {"a", "b"})
     'a_2'
     """
-    found, k = name, 1
-    while found in names:
+    candidate, k = name, 1
+    while candidate in names:
         k += 1
-        found = f"{name}_{k}"
-    return found
+        candidate = f"{name}_{k}"
+    return candidate

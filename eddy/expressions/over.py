@@ -24,7 +24,7 @@ def nearest_form(call: exp.Window) -> str:
     if name not in _AGGREGATES or order is None or last is None or len(function.expressions) != 1:
         return _ANY
     keys = call.args.get("partition_by") or []
-    turned = ", ".join(f"{printed(one.this)}{'' if one.args.get('desc') else ' DESC'}" for one in order.expressions)
+    turned = ", ".join(f"{printed(term.this)}{'' if term.args.get('desc') else ' DESC'}" for term in order.expressions)
     partition = f"PARTITION BY {', '.join(map(printed, keys))} " if keys else ""
     by = ", ".join(map(_outside, keys))
     return (
@@ -36,10 +36,10 @@ def nearest_form(call: exp.Window) -> str:
 
 def _outside(tree: exp.Expression) -> str:
     """Return a tree as text outside of the subquery that has its columns."""
-    found = tree.copy()
-    for one in found.find_all(exp.Column):
-        one.set("table", None)
-    return printed(found)
+    copied = tree.copy()
+    for column in copied.find_all(exp.Column):
+        column.set("table", None)
+    return printed(copied)
 
 
 def _rows_of(frame: exp.Expression | None) -> int | None:

@@ -52,8 +52,8 @@ _UNITS = {
 
 def unit_seconds(name: str) -> Fraction | None:
     """Return the seconds of a unit of time by its name, such as "min" or "minutes"; None for every other word."""
-    for own in (name.lower(), name.lower().removesuffix("s")):
-        if (seconds := SECONDS.get(_UNITS.get(own, own))) is not None:
+    for spelling in (name.lower(), name.lower().removesuffix("s")):
+        if (seconds := SECONDS.get(_UNITS.get(spelling, spelling))) is not None:
             return seconds
     return None
 
@@ -123,9 +123,9 @@ class _PredicateReader:
 
     def wrong(self, expected: str) -> QueryError:
         """Return the error for the current token, with what was expected in its place."""
-        found = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
+        actual = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
         return QueryError(
-            f"{self.what} {self.text!r}: {expected} expected at {found}; write 'R.a = S.a', '(R.a, R.b) = (S.a, S.b)',"
+            f"{self.what} {self.text!r}: {expected} expected at {actual}; write 'R.a = S.a', '(R.a, R.b) = (S.a, S.b)',"
             " 'R.x between S.y - 5 and S.y + 5', 'R.at <= S.at + 30 min', several with AND, and"
             ' "odd stream"."odd column" in quotes'
         )
@@ -225,7 +225,7 @@ class _PredicateReader:
             raise self.wrong("',' or ')'")
         return columns
 
-    def predicate(self, found: Parsed) -> None:
+    def predicate(self, parsed: Parsed) -> None:
         """Parse one predicate."""
         if self.ahead(TokenType.L_PAREN):
             left = self.tuple_of_columns()
@@ -236,15 +236,15 @@ class _PredicateReader:
                 raise QueryError(
                     f"{self.what} {self.text!r}: {len(left)} columns on one side and {len(right)} on the other"
                 )
-            found.equalities.extend(zip(left, right, strict=True))
+            parsed.equalities.extend(zip(left, right, strict=True))
             return
         term = self.term()
         if self.took(TokenType.BETWEEN):
             low = self.term()
             if not self.took(TokenType.AND):
                 raise self.wrong("AND and the upper bound of BETWEEN")
-            found.comparisons.append(WrittenComparison(term, ">=", low, self.text))
-            found.comparisons.append(WrittenComparison(term, "<=", self.term(), self.text))
+            parsed.comparisons.append(WrittenComparison(term, ">=", low, self.text))
+            parsed.comparisons.append(WrittenComparison(term, "<=", self.term(), self.text))
             return
         operator = _OPERATORS.get(self.tokens[self.at].token_type) if self.at < len(self.tokens) else None
         if operator is None:
@@ -257,14 +257,14 @@ class _PredicateReader:
             )
         other = self.term()
         if operator == "=" and not term.amount.value and not other.amount.value:
-            found.equalities.append((term.column, other.column))
+            parsed.equalities.append((term.column, other.column))
         else:
-            found.comparisons.append(WrittenComparison(term, operator, other, self.text))
+            parsed.comparisons.append(WrittenComparison(term, operator, other, self.text))
 
-    def predicates(self, found: Parsed) -> None:
+    def predicates(self, parsed: Parsed) -> None:
         """Parse predicates joined by AND, to the end of the text."""
         while True:
-            self.predicate(found)
+            self.predicate(parsed)
             if self.at == len(self.tokens):
                 return
             if not self.took(TokenType.AND):
@@ -273,9 +273,9 @@ class _PredicateReader:
 
 def parse_plain(text: str) -> Parsed:
     """Return the predicates in a text of the grammar above. Raises QueryError for any other text."""
-    found = Parsed([], [], [])
-    _PredicateReader(text, "predicate").predicates(found)
-    return found
+    parsed = Parsed([], [], [])
+    _PredicateReader(text, "predicate").predicates(parsed)
+    return parsed
 
 
 def column_place(text: str) -> Column | None:

@@ -13,18 +13,18 @@ def like(text: pc.Expression, pattern: str, escape: str | None, ignore_case: boo
 
     Without ESCAPE no character escapes another one, as in SQL's standard. Arrow's always escapes with a backslash.
     """
-    found, k = "", 0
+    arrow_pattern, k = "", 0
     while k < len(pattern):
         character = pattern[k]
         if character == escape:
             k += 1
             if k == len(pattern) or pattern[k] not in ("%", "_", escape):
                 return None
-            found += f"\\{pattern[k]}" if pattern[k] in "%_\\" else pattern[k]
+            arrow_pattern += f"\\{pattern[k]}" if pattern[k] in "%_\\" else pattern[k]
         else:
-            found += "\\\\" if character == "\\" else character
+            arrow_pattern += "\\\\" if character == "\\" else character
         k += 1
-    return pc.match_like(text, found, ignore_case=ignore_case)
+    return pc.match_like(text, arrow_pattern, ignore_case=ignore_case)
 
 
 def regular(pattern: str) -> str | None:
@@ -51,5 +51,5 @@ def quoted(part: str) -> str:
     return re.sub(r"([^\w\s])", r"\\\1", part, flags=re.ASCII) if part.isascii() else "".join(map(_character, part))
 
 
-def _character(one: str) -> str:
-    return re.sub(r"([^\w\s])", r"\\\1", one, flags=re.ASCII) if one.isascii() else one
+def _character(character: str) -> str:
+    return re.sub(r"([^\w\s])", r"\\\1", character, flags=re.ASCII) if character.isascii() else character

@@ -50,7 +50,7 @@ class Linear:
         """Return the sum of two, None if their constants are of two kinds."""
         if self.amount is not None and other.amount is not None and self.is_span != other.is_span:
             return None
-        amounts = [one.amount for one in (self, other) if one.amount is not None]
+        amounts = [addend.amount for addend in (self, other) if addend.amount is not None]
         total = sum(amounts, Fraction(0)) if amounts else None
         return Linear(self.plus + other.plus, self.minus + other.minus, total, self.is_span or other.is_span)
 
@@ -69,10 +69,10 @@ def linear(node: exp.Expression, source: StatementText) -> Linear | None:
         inner = linear(node.this, source)
         return None if inner is None else inner.turned()
     if isinstance(node, exp.Add | exp.Sub):
-        one, other = linear(node.left, source), linear(node.right, source)
-        if one is None or other is None:
+        left, other = linear(node.left, source), linear(node.right, source)
+        if left is None or other is None:
             return None
-        return one.added(other if isinstance(node, exp.Add) else other.turned())
+        return left.added(other if isinstance(node, exp.Add) else other.turned())
     return None
 
 
@@ -96,19 +96,19 @@ def implied(node: exp.Expression) -> list[exp.Expression]:
     if not isinstance(node, exp.EQ):
         return []
     sides = [bare(node.left), bare(node.right)]
-    names = {str(one.this).upper() if isinstance(one, exp.Anonymous) else "" for one in sides}
+    names = {str(side.this).upper() if isinstance(side, exp.Anonymous) else "" for side in sides}
     if (
         len(names) != 1
         or not names <= {"TUMBLE_START", "TUMBLE_END"}
-        or any(len(one.expressions) != 2 for one in sides)
+        or any(len(side.expressions) != 2 for side in sides)
     ):
         return []
-    (one, size), (other, also) = (side.expressions for side in sides)
-    if size != also or place_of(one) is None or place_of(other) is None:
+    (time, size), (other, also) = (side.expressions for side in sides)
+    if size != also or place_of(time) is None or place_of(other) is None:
         return []
     above = exp.Add(this=other.copy(), expression=size.copy())
     below = exp.Sub(this=other.copy(), expression=size.copy())
-    return [exp.LT(this=one.copy(), expression=above), exp.GT(this=one.copy(), expression=below)]
+    return [exp.LT(this=time.copy(), expression=above), exp.GT(this=time.copy(), expression=below)]
 
 
 Type = Callable[[Place], pa.DataType]
@@ -179,7 +179,7 @@ def null_safe(node: exp.NullSafeEQ, type_of: Callable[[Place], pa.DataType]) -> 
         return []
     filled = [exp.Anonymous(this="COALESCE", expressions=[side.copy(), some.copy()]) for side in sides]
     absent = [exp.Paren(this=exp.Is(this=side.copy(), expression=exp.Null())) for side in sides]
-    return [exp.EQ(this=own[0], expression=own[1]) for own in (filled, absent)]
+    return [exp.EQ(this=pair[0], expression=pair[1]) for pair in (filled, absent)]
 
 
 def _some_value(kind: pa.DataType) -> exp.Expression | None:
@@ -211,7 +211,7 @@ def key_sides(node: exp.Expression, scalars: Scalars) -> tuple[exp.Expression, e
         return None
     sides = [bare(node.left), bare(node.right)]
     read = [reads(side) for side in sides]
-    if any(len(one) != 1 for one in read) or read[0] == read[1]:
+    if any(len(occurrences) != 1 for occurrences in read) or read[0] == read[1]:
         return None
     kinds = [scalars.value(side).kind for side in sides]
     _, common = scalars.same(node, *sides)
@@ -236,11 +236,11 @@ def why_no_key(node: exp.Expression) -> str:
     if isinstance(node, exp.Or):
         return "OR has no key"
     if isinstance(node, exp.EQ):
-        if all(place_of(bare(one)) is not None for one in (node.left, node.right)):
+        if all(place_of(bare(side)) is not None for side in (node.left, node.right)):
             return "values of the types of these columns cannot be equal"
         return "a key needs an expression of one stream on each side"
     if isinstance(node, exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
-        if all(place_of(bare(one)) is not None for one in (node.left, node.right)):
+        if all(place_of(bare(side)) is not None for side in (node.left, node.right)):
             return "values of these types are not searched in order"
         return "a search in order needs a column, or a column plus a constant, on each side"
     return "it is a function of both streams"

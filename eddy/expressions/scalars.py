@@ -77,41 +77,41 @@ class Scalars:
 
     def boolean(self, node: exp.Expression) -> Value:
         """Return the value of a tree, which must be a BOOLEAN."""
-        found = self.value(node)
-        if found.family == "null":
+        value = self.value(node)
+        if value.family == "null":
             return Value(null(pa.bool_()), pa.bool_())
-        if found.family != "boolean":
-            raise self.error(node, f"a condition is expected, but {printed(node)} is {name_of(found.kind)}")
-        return found
+        if value.family != "boolean":
+            raise self.error(node, f"a condition is expected, but {printed(node)} is {name_of(value.kind)}")
+        return value
 
     def numbers(self, node: exp.Expression, *parts: exp.Expression) -> list[Value]:
         """Return the values of trees, which must be numbers."""
-        found = [self.value(part) for part in parts]
-        for part, own in zip(parts, found, strict=True):
-            if own.family not in (*NUMBERS, "null"):
-                raise self.error(part, f"{shown(node)} needs numbers, but {printed(part)} is {name_of(own.kind)}")
-        return found
+        values = [self.value(part) for part in parts]
+        for part, value in zip(parts, values, strict=True):
+            if value.family not in (*NUMBERS, "null"):
+                raise self.error(part, f"{shown(node)} needs numbers, but {printed(part)} is {name_of(value.kind)}")
+        return values
 
     def text(self, node: exp.Expression, part: exp.Expression) -> Value:
         """Return the value of a tree, which must be a STRING."""
-        found = widened(self.value(part))
-        if found.family == "null":
+        value = widened(self.value(part))
+        if value.family == "null":
             return Value(null(pa.string()), pa.string())
-        if not is_text(found.kind):
+        if not is_text(value.kind):
             raise self.error(
-                part, f"{shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it"
+                part, f"{shown(node)} needs a string, but {printed(part)} is {name_of(value.kind)}: CAST it"
             )
-        return found
+        return value
 
     def same(self, node: exp.Expression, *parts: exp.Expression) -> tuple[list[Value], pa.DataType]:
         """Return the values of trees in their common type."""
         values = [self.value(part) for part in parts]
         values = _as_times(values)
-        found = unified(values)
-        if found is None:
+        common = unified(values)
+        if common is None:
             listed = ", ".join(f"{printed(p)} is {name_of(v.kind)}" for p, v in zip(parts, values, strict=True))
             raise self.error(node, f"the types do not fit together: {listed}; {_remedy(values)}")
-        return found
+        return common
 
     # Leaves
 
@@ -128,10 +128,10 @@ class Scalars:
 
     def number(self, node: exp.Expression, text: str) -> Value:
         """Return the value of a number by its text."""
-        found = number(text)
-        if found is None:
+        value = number(text)
+        if value is None:
             raise self.error(node, f"{text[:50]!r} is no number that a DECIMAL(38) or a DOUBLE holds")
-        return found
+        return value
 
     def _boolean(self, node: exp.Boolean) -> Value:
         return constant(bool(node.this), pa.bool_())
@@ -164,13 +164,13 @@ class Scalars:
         if values is not None:
             return _COMPARED[kind](values[0].arrow, values[1].arrow)
         for part in (left, right):
-            own = self.value(part)
-            if own.family == "other":
-                raise self.error(node, f"{printed(part)} is {own.kind}, {UNCOMPARED}")
-        (one, other), common = self.same(node, left, right)
+            value = self.value(part)
+            if value.family == "other":
+                raise self.error(node, f"{printed(part)} is {value.kind}, {UNCOMPARED}")
+        (left_value, other), common = self.same(node, left, right)
         if family(common) == "null":
             return null(pa.bool_())
-        return _COMPARED[kind](one.arrow, other.arrow)
+        return _COMPARED[kind](left_value.arrow, other.arrow)
 
     def _comparison(self, node: exp.Binary) -> Value:
         return Value(self.compared(node, node.left, node.right, type(node)), pa.bool_())
@@ -182,9 +182,9 @@ class Scalars:
 
     def _same_or_null(self, node: exp.Binary) -> Value:
         """IS NOT DISTINCT FROM, and its negation."""
-        (one, other), common = self.same(node, node.left, node.right)
-        both = pc.and_kleene(pc.is_null(one.arrow), pc.is_null(other.arrow))
-        equal = both if family(common) == "null" else pc.coalesce(pc.equal(one.arrow, other.arrow), both)
+        (left, other), common = self.same(node, node.left, node.right)
+        both = pc.and_kleene(pc.is_null(left.arrow), pc.is_null(other.arrow))
+        equal = both if family(common) == "null" else pc.coalesce(pc.equal(left.arrow, other.arrow), both)
         return Value(equal if isinstance(node, exp.NullSafeEQ) else pc.invert(equal), pa.bool_())
 
     def _is(self, node: exp.Is) -> Value:
@@ -203,10 +203,10 @@ class Scalars:
         parts = node.expressions
         if not parts:
             raise self.error(node, "IN needs a list of values")
-        (one, *others), common = self.same(node, node.this, *parts)
+        (subject, *others), common = self.same(node, node.this, *parts)
         if family(common) == "null":
             return Value(null(pa.bool_()), pa.bool_())
-        return Value(reduce(pc.or_kleene, (pc.equal(one.arrow, other.arrow) for other in others)), pa.bool_())
+        return Value(reduce(pc.or_kleene, (pc.equal(subject.arrow, other.arrow) for other in others)), pa.bool_())
 
     def _like(self, node: exp.Expression) -> Value:
         inner, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
@@ -218,12 +218,12 @@ class Scalars:
         if escape is not None and not (isinstance(escape, exp.Literal) and len(str(escape.this)) == 1):
             raise self.error(escape, "ESCAPE is followed by one character")
         text = self.text(inner, inner.this).arrow
-        found = like(text, str(pattern.this), escape and str(escape.this), isinstance(inner, exp.ILike))
-        if found is None:
+        matches = like(text, str(pattern.this), escape and str(escape.this), isinstance(inner, exp.ILike))
+        if matches is None:
             raise self.error(
                 pattern, "the escape character stands at the end of the pattern, or before a character that needs none"
             )
-        return Value(pc.invert(found) if inner.args.get("negate") else found, pa.bool_())
+        return Value(pc.invert(matches) if inner.args.get("negate") else matches, pa.bool_())
 
     def _matches(self, node: exp.RegexpLike) -> Value:
         pattern = node.expression
@@ -244,21 +244,21 @@ class Scalars:
         """Return texts joined; null if one of them is null."""
         texts = []
         for part in parts:
-            own = self.value(part)
-            texts.append(cast(own, pa.string()) if own.family == "integer" else self.text(node, part))
-        found = unified([one for one in texts if one is not None])
-        assert found is not None
-        values, kind = found
+            value = self.value(part)
+            texts.append(cast(value, pa.string()) if value.family == "integer" else self.text(node, part))
+        common = unified([text for text in texts if text is not None])
+        assert common is not None
+        values, kind = common
         return Value(pc.binary_join_element_wise(*(v.arrow for v in values), pc.scalar(pa.scalar("", kind))), kind)
 
     def _case(self, node: exp.Case | exp.If) -> Value:
         cases = node.args["ifs"] if isinstance(node, exp.Case) else [node]
         rest = node.args.get("default" if isinstance(node, exp.Case) else "false") or exp.Null()
         subject = node.this if isinstance(node, exp.Case) else None
-        values, kind = self.same(node, *(one.args["true"] for one in cases), rest)
+        values, kind = self.same(node, *(when.args["true"] for when in cases), rest)
         result = values[-1].arrow
-        for one, value in reversed(list(zip(cases, values, strict=False))):
-            test = self.condition(one.this) if subject is None else self.compared(one, subject, one.this, exp.EQ)
+        for case, value in reversed(list(zip(cases, values, strict=False))):
+            test = self.condition(case.this) if subject is None else self.compared(case, subject, case.this, exp.EQ)
             result = pc.if_else(pc.coalesce(test, pc.scalar(False)), value.arrow, result)
         return Value(result, kind)
 
@@ -273,26 +273,26 @@ class Scalars:
         value = self.value(node.this)
         if isinstance(node.this, exp.Literal) and node.this.is_string and family(kind) in TIMES:
             return self._time(node, str(node.this.this), kind)
-        found = cast(value, kind)
-        if found is None:
+        cast_value = cast(value, kind)
+        if cast_value is None:
             raise self.error(
                 node, f"{printed(node.this)} is {name_of(value.kind)}, which cannot become {name_of(kind)}"
             )
-        return found
+        return cast_value
 
     def _time(self, node: exp.Expression, text: str, kind: pa.DataType) -> Value:
         """A constant date or timestamp."""
-        own = pa.scalar(text.strip())
+        stamp = pa.scalar(text.strip())
         try:
             if family(kind) == "date":
-                own = own.cast(pa.timestamp("s")).cast(pa.date32())
+                stamp = stamp.cast(pa.timestamp("s")).cast(pa.date32())
             else:
-                own = own.cast(pa.timestamp("us", kind.tz)).cast(kind)
+                stamp = stamp.cast(pa.timestamp("us", kind.tz)).cast(kind)
         except pa.ArrowInvalid:
             raise self.error(
                 node, f"{text!r} is no {name_of(kind)}; write '2026-01-31' or '2026-01-31 23:59:59'"
             ) from None
-        return Value(pc.scalar(own), kind, literal=own.as_py())
+        return Value(pc.scalar(stamp), kind, literal=stamp.as_py())
 
     def _extract(self, node: exp.Extract) -> Value:
         return call(self, node, "EXTRACT", [exp.Literal.string(str(node.this.this)), node.expression])
@@ -348,10 +348,10 @@ class Scalars:
 
 def _narrow(values: list[Value]) -> list[Value] | None:
     """Return an integer column and a constant of its own type, so that filters know the comparison as a range."""
-    for one, other in (values, values[::-1]):
-        if one.family == "integer" == other.family and one.literal is None and isinstance(other.literal, int):
+    for column, other in (values, values[::-1]):
+        if column.family == "integer" == other.family and column.literal is None and isinstance(other.literal, int):
             try:
-                narrow = constant(other.literal, one.kind)
+                narrow = constant(other.literal, column.kind)
             except (pa.ArrowInvalid, OverflowError):
                 return None
             return [narrow if value is other else value for value in values]
@@ -363,7 +363,7 @@ def _as_times(values: list[Value]) -> list[Value]:
     kinds = [value.kind for value in values if value.family in TIMES]
     if not kinds:
         return values
-    found = []
+    changed = []
     for value in values:
         if value.family == "string" and isinstance(value.literal, str):
             try:
@@ -371,14 +371,14 @@ def _as_times(values: list[Value]) -> list[Value]:
             except pa.ArrowInvalid:
                 return values
             value = Value(pc.scalar(stamp), stamp.type)
-        found.append(value)
-    return found
+        changed.append(value)
+    return changed
 
 
 def _remedy(values: list[Value]) -> str:
     """Return what to do about values whose types do not fit together."""
     pairs = [pair for pair in permutations(values, 2) if pair[0].family != pair[1].family]
-    if any(cast(one, wide(other.kind)) is not None for one, other in pairs):
+    if any(cast(value, wide(other.kind)) is not None for value, other in pairs):
         return "CAST one of them"
     if {value.family for value in values} <= {*TIMES, "null"}:
         return "a time with a zone is a moment, and one without is none: declare both with a zone, or both without"

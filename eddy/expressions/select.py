@@ -37,28 +37,28 @@ def computed(text: str, query: ResultColumns, what: str = "select") -> ComputedE
     """
     source = StatementText(f"SELECT {text}", what)
 
-    def field(one: exp.Column) -> tuple[str, pa.DataType]:
-        if is_presence(one.parent) and not one.table:
-            return present(query.stream(one.name).name), pa.bool_()
-        if not one.table:
-            raise source.error(one, f"{printed(one)} has no stream; write stream.column")
-        stream, column = query.place_of(f"{one.table}.{one.name}", what)
+    def field(node: exp.Column) -> tuple[str, pa.DataType]:
+        if is_presence(node.parent) and not node.table:
+            return present(query.stream(node.name).name), pa.bool_()
+        if not node.table:
+            raise source.error(node, f"{printed(node)} has no stream; write stream.column")
+        stream, column = query.place_of(f"{node.table}.{node.name}", what)
         return f"{stream}.{column}", query.stream(stream).type_of(column)
 
-    return _computed(source, field, lambda one: not query.may_lack(one.name))
+    return _computed(source, field, lambda node: not query.may_lack(node.name))
 
 
 def computed_of_groups(text: str, groups: pa.Schema) -> ComputedExpression:
     """Return an expression over columns of groups, such as "revenue / n". Raises SqlError."""
     source = StatementText(f"SELECT {text}", "select")
 
-    def field(one: exp.Column) -> tuple[str, pa.DataType]:
-        if one.table or is_presence(one.parent) or one.name not in groups.names:
+    def field(node: exp.Column) -> tuple[str, pa.DataType]:
+        if node.table or is_presence(node.parent) or node.name not in groups.names:
             have = ", ".join(groups.names)
-            raise source.error(one, f"there is no column {printed(one)}; the columns of the groups are {have}")
-        return one.name, groups.field(one.name).type
+            raise source.error(node, f"there is no column {printed(node)}; the columns of the groups are {have}")
+        return node.name, groups.field(node.name).type
 
-    return _computed(source, field, lambda one: False)
+    return _computed(source, field, lambda node: False)
 
 
 def _computed(source: StatementText, field: Field, there: Callable[[exp.Column], bool]) -> ComputedExpression:
@@ -72,12 +72,12 @@ def _computed(source: StatementText, field: Field, there: Callable[[exp.Column],
     check(tree, source)
     node = tree.expressions[0]
     text = printed(node)
-    for one in [one for one in own_columns(node) if is_presence(one.parent)]:
-        field(one)
-        if there(one):
+    for column in [candidate for candidate in own_columns(node) if is_presence(candidate.parent)]:
+        field(column)
+        if there(column):
             new = exp.Boolean(this=True)
-            node = new if node is one.parent else node
-            one.parent.replace(new)
+            node = new if node is column.parent else node
+            column.parent.replace(new)
     return ComputedExpression(Scalars(source, field).value(node).arrow, text)
 
 

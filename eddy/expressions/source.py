@@ -41,8 +41,8 @@ class StatementText:
 
     def offset(self, node: exp.Expression) -> int:
         """Return where a node begins: at its keyword, or at the first of its parts whose place is known."""
-        own = [one.meta["start"] for one in node.walk() if "start" in one.meta]
-        first = int(min(own)) if own else 0 if node.parent is None else self.offset(node.parent)
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        first = int(min(starts)) if starts else 0 if node.parent is None else self.offset(node.parent)
         word = _WORDS.get(type(node).__name__)
         if word is None or "start" in node.meta:
             return first
@@ -52,8 +52,8 @@ class StatementText:
     def place(self, made: exp.Expression, node: exp.Expression) -> None:
         """Give the parts of a tree that was made, and whose place is unknown, the place of a node of the text."""
         start = self.offset(node)
-        for one in made.walk():
-            one.meta.setdefault("start", start)
+        for part in made.walk():
+            part.meta.setdefault("start", start)
 
     def keyword(self, node: exp.Expression, part: exp.Expression | None, word: str, before: bool = False) -> int:
         """Return where a part of a node begins: at the keyword, or at its first known place.
@@ -61,10 +61,14 @@ class StatementText:
         before   whether the keyword stands before the node's first known place, as the keyword of a join does; other
                  keywords stand behind the first known place, unless no such keyword follows there
         """
-        known = part is not None and (type(part).__name__ in _WORDS or any("start" in one.meta for one in part.walk()))
+        known = part is not None and (
+            type(part).__name__ in _WORDS or any("start" in inner.meta for inner in part.walk())
+        )
         place, first = self.offset(part if known and part is not None else node), word.split()[0]
-        found = [one.start for one in EddyDialect().tokenize(self.text) if one.text.upper().split()[:1] == [first]]
-        earlier, later = [one for one in found if one <= place], [one for one in found if one > place]
+        starts = [
+            token.start for token in EddyDialect().tokenize(self.text) if token.text.upper().split()[:1] == [first]
+        ]
+        earlier, later = [start for start in starts if start <= place], [start for start in starts if start > place]
         if known or before or not later:
             return earlier[-1] if earlier else place
         return later[0]
@@ -93,7 +97,9 @@ _WORDS = {
 def parse(source: StatementText) -> exp.Expression:
     """Return the tree of a statement. Raises SqlError for text that is no SQL."""
     try:
-        found = [one for one in sqlglot.parse(source.text, dialect=EddyDialect) if one is not None]
+        statements = [
+            statement for statement in sqlglot.parse(source.text, dialect=EddyDialect) if statement is not None
+        ]
     except sqlglot.errors.ParseError as error:
         known = error.errors[0] if error.errors else {}
         what = _MARKS.sub("", str(known.get("description") or error)).splitlines()[0].rstrip(".")
@@ -102,16 +108,18 @@ def parse(source: StatementText) -> exp.Expression:
         raise _parse_error(source, what, str(found_text), *place) from error
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
-    for one, other in pairwise(EddyDialect().tokenize(source.text)):
+    for token, other in pairwise(EddyDialect().tokenize(source.text)):
         # The parser omits the text after the unit.
-        spanned = one.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
+        spanned = token.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
         if spanned and not _SPAN.fullmatch(other.text):
-            raise source.error(one.start, f"INTERVAL {other.text!r}: an interval has one number and one unit")
-    for one in found:
-        _require_parentheses(source, one)
-    if len(found) != 1:
-        raise source.error(None, f"one statement is expected, {len(found)} were given; call sql() for each of them")
-    return found[0]
+            raise source.error(token.start, f"INTERVAL {other.text!r}: an interval has one number and one unit")
+    for tree in statements:
+        _require_parentheses(source, tree)
+    if len(statements) != 1:
+        raise source.error(
+            None, f"one statement is expected, {len(statements)} were given; call sql() for each of them"
+        )
+    return statements[0]
 
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -129,16 +137,16 @@ def _require_parentheses(source: StatementText, tree: exp.Expression) -> None:
                 raise source.error(side, f"{what}; put what comes first into parentheses")
 
 
-def _parse_error(source: StatementText, what: str, found: str, line: int, column: int) -> SqlError:
+def _parse_error(source: StatementText, what: str, unexpected: str, line: int, column: int) -> SqlError:
     """Return the error at a word that the parser did not expect; sqlglot counts columns to the end of the word."""
     lines = source.text.split("\n")
-    offset = sum(len(one) + 1 for one in lines[: line - 1]) + max(column - len(found), 0)
-    word = found.upper()
+    offset = sum(len(previous) + 1 for previous in lines[: line - 1]) + max(column - len(unexpected), 0)
+    word = unexpected.upper()
     remedy = next((text for key, text in UNPARSED.items() if word.startswith(key)), "")
     what = what[:1].lower() + what[1:]
     # The classes of the parser say nothing to users.
     what = re.sub(r"required keyword: '(\w+)' missing for .*", r"the \1 of an operator or function is missing", what)
-    return source.error(offset, f"{what} at {found!r}{remedy}" if found else what)
+    return source.error(offset, f"{what} at {unexpected!r}{remedy}" if unexpected else what)
 
 
 UNPARSED = {

@@ -19,8 +19,8 @@ def _text(make: Callable[[pc.Expression], pc.Expression], kind: pa.DataType | No
 
     def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
         value = operands.text(node, parts[0])
-        found = make(value.arrow)
-        return Value(found, value.kind) if kind is None else Value(found.cast(kind), kind)
+        arrow = make(value.arrow)
+        return Value(arrow, value.kind) if kind is None else Value(arrow.cast(kind), kind)
 
     return Call(1, 1, made)
 
@@ -143,9 +143,9 @@ def _regexp_extract(operands: Operands, node: exp.Expression, parts: Parts) -> V
         raise operands.error(node, f"the pattern has {groups} groups, and group {group} is asked for")
     # Arrow extracts named groups only; this replaces the whole text by the group.
     whole = f"(?s)^.*?(?-s:{pattern}).*$" if group else f"(?s)^.*?((?-s:{pattern})).*$"
-    found = pc.replace_substring_regex(value.arrow, whole, f"\\{group or 1}", max_replacements=1)
+    extracted = pc.replace_substring_regex(value.arrow, whole, f"\\{group or 1}", max_replacements=1)
     empty = pc.scalar(pa.scalar("", value.kind))
-    return Value(pc.if_else(pc.match_substring_regex(value.arrow, pattern), found, empty), value.kind)
+    return Value(pc.if_else(pc.match_substring_regex(value.arrow, pattern), extracted, empty), value.kind)
 
 
 _LENGTH = _text(pc.utf8_length, pa.int64())

@@ -69,9 +69,9 @@ def _tumble(end: bool) -> Call:
     def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
         value, size = widened(operands.value(parts[0])), operands.value(parts[1])
         if value.family == "timestamp" and size.family == "interval":
-            found = unified([Value(pc.scalar(0), pa.duration(value.kind.unit)), size])
-            assert found is not None
-            kind = pa.timestamp(found[1].unit, value.kind.tz)
+            common = unified([Value(pc.scalar(0), pa.duration(value.kind.unit)), size])
+            assert common is not None
+            kind = pa.timestamp(common[1].unit, value.kind.tz)
             span = int(size.literal * 10 ** (3 * UNITS.index(kind.unit)))
         elif value.family == "integer" and size.family == "integer" and size.literal:
             kind, span = pa.int64(), size.literal
@@ -99,13 +99,13 @@ def _timestampdiff(operands: Operands, node: exp.Expression, parts: Parts) -> Va
     if unit not in _BETWEEN:
         raise operands.error(node, f"{unit} is no unit of TIMESTAMPDIFF; there are {', '.join(_BETWEEN)}")
     stamps = [_time(operands, node, part, "TIMESTAMPDIFF") for part in parts[1:]]
-    found = unified(stamps)
-    if found is None:
+    common = unified(stamps)
+    if common is None:
         raise operands.error(node, "TIMESTAMPDIFF needs two times with a zone, or two without one")
-    if found[1] == pa.date32():
-        found = unified([converted(one, pa.timestamp("s")) for one in stamps])
-    assert found is not None
-    (first, last), kind = found
+    if common[1] == pa.date32():
+        common = unified([converted(stamp, pa.timestamp("s")) for stamp in stamps])
+    assert common is not None
+    (first, last), kind = common
     ticks = pc.subtract_checked(last.arrow.cast(pa.int64()), first.arrow.cast(pa.int64()))
     per_unit = _BETWEEN[unit] * 10 ** (3 * UNITS.index(kind.unit))
     return Value(pc.divide_checked(ticks, pc.scalar(per_unit)), pa.int64())

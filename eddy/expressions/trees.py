@@ -27,8 +27,8 @@ def column(place: Place, alias: str) -> exp.Column:
 
 def place_of(node: exp.Expression) -> Place | None:
     """Return the place of a resolved column, None for any other tree."""
-    found = node.meta.get("place") if isinstance(node, exp.Column) else None
-    return None if found is None else (int(found[0]), str(found[1]))
+    place = node.meta.get("place") if isinstance(node, exp.Column) else None
+    return None if place is None else (int(place[0]), str(place[1]))
 
 
 PRESENCE_CALL = "PRESENT"
@@ -54,8 +54,8 @@ def where_present(node: exp.Expression, there: Collection[int]) -> exp.Expressio
     """Return the form of a tree for rows that have components of some occurrences: PRESENT of these is TRUE."""
 
     def calls(tree: exp.Expression) -> list[exp.Anonymous]:
-        found = [(one, presence_of(one)) for one in tree.find_all(exp.Anonymous)]
-        return [one for one, place in found if place is not None and place[0] in there]
+        pairs = [(anonymous, presence_of(anonymous)) for anonymous in tree.find_all(exp.Anonymous)]
+        return [anonymous for anonymous, place in pairs if place is not None and place[0] in there]
 
     if not calls(node):
         return node
@@ -80,19 +80,23 @@ _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
     """Return the columns of a tree without the columns of subqueries."""
-    return [one for one in node.find_all(exp.Column) if not in_subquery(one, node) and not _is_unit(one)]
+    return [
+        reference
+        for reference in node.find_all(exp.Column)
+        if not in_subquery(reference, node) and not _is_unit(reference)
+    ]
 
 
-def _is_unit(one: exp.Column) -> bool:
+def _is_unit(reference: exp.Column) -> bool:
     """Return whether a column is the unit of TIMESTAMPDIFF(MINUTE, …)."""
-    above = one.parent
+    above = reference.parent
     named = isinstance(above, exp.Anonymous) and str(above.this).upper() == "TIMESTAMPDIFF"
-    return named and one.arg_key == "expressions" and one.index == 0
+    return named and reference.arg_key == "expressions" and reference.index == 0
 
 
-def in_subquery(one: exp.Expression, root: exp.Expression) -> bool:
+def in_subquery(node: exp.Expression, root: exp.Expression) -> bool:
     """Return whether a node of a tree stands in a subquery in it."""
-    above: exp.Expression | None = one
+    above: exp.Expression | None = node
     while above is not None and above is not root:
         if isinstance(above, exp.Query | exp.Exists):
             return True
@@ -105,11 +109,11 @@ def replaced(node: exp.Expression, change: Callable[[exp.Column], exp.Expression
     if isinstance(node, exp.Column):
         return change(node)
     root = node.copy()
-    for one in own_columns(root):
-        new = change(one)
+    for reference in own_columns(root):
+        new = change(reference)
         if isinstance(new, _OPERATORS) and not isinstance(new, exp.Paren):
             new = exp.Paren(this=new)
-        one.replace(new)
+        reference.replace(new)
     return root
 
 
@@ -141,8 +145,8 @@ def conjuncts(node: exp.Expression | None) -> Iterator[exp.Expression]:
         if len(left) != len(right):
             yield node
             return
-        for one, other in zip(left, right, strict=True):
-            yield exp.EQ(this=one.copy(), expression=other.copy())
+        for component, other in zip(left, right, strict=True):
+            yield exp.EQ(this=component.copy(), expression=other.copy())
     elif not (isinstance(node, exp.Boolean) and node.this):
         yield node
 
@@ -162,7 +166,7 @@ def is_null(node: exp.Expression, without: Collection[int]) -> bool:
     if isinstance(node, exp.Case) and node.args.get("this") is None:
         default = node.args.get("default")
         return (default is None or is_null(default, without)) and all(
-            rejects(one.this, without) or is_null(one.args["true"], without) for one in node.args["ifs"]
+            rejects(case.this, without) or is_null(case.args["true"], without) for case in node.args["ifs"]
         )
     if isinstance(node, exp.And | exp.Or | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Is | exp.Case | exp.If | exp.Query):
         return False
@@ -173,7 +177,7 @@ def is_null(node: exp.Expression, without: Collection[int]) -> bool:
         parts = node.expressions[:1] if name == "NULLIF" else node.expressions
         return any(is_null(part, without) for part in parts)
     if isinstance(node, exp.Binary | exp.Func):
-        parts = [one for one in node.args.values() if isinstance(one, exp.Expression)]
+        parts = [part for part in node.args.values() if isinstance(part, exp.Expression)]
         return any(is_null(part, without) for part in parts)
     return False
 

@@ -27,7 +27,7 @@ _STAMPS = {"TIMESTAMP": None, "DATETIME": None, "TIMESTAMPNTZ": None, "TIMESTAMP
 def type_of(node: exp.Expression, source: StatementText) -> pa.DataType:
     """Return the Arrow type of a type's name. Raises SqlError for types that CAST lacks."""
     name = node.this.name if isinstance(node, exp.DataType) and hasattr(node.this, "name") else ""
-    sizes = [int(one.name) for one in node.expressions if str(one.name).isdigit()]
+    sizes = [int(parameter.name) for parameter in node.expressions if str(parameter.name).isdigit()]
     if len(sizes) < len(node.expressions) or len(sizes) > (2 if name == "DECIMAL" else 1):
         name = ""
     if name in ("VARCHAR", "CHAR", "TEXT") and not sizes and name != "CHAR":

@@ -71,8 +71,8 @@ def number(text: str) -> Value | None:
 
 
 def _float(text: str) -> Value | None:
-    found = float(text)
-    return None if math.isinf(found) else constant(found, pa.float64())
+    parsed = float(text)
+    return None if math.isinf(parsed) else constant(parsed, pa.float64())
 
 
 def converted(value: Value, kind: pa.DataType) -> Value:
@@ -103,20 +103,20 @@ def widened(value: Value) -> Value:
 
 def unified(values: list[Value]) -> tuple[list[Value], pa.DataType] | None:
     """Return values in their common type, and the type; None if there is none."""
-    own = [widened(value) for value in values]
-    kind = common([(value.kind, value.digits) for value in own])
-    return None if kind is None else ([converted(value, kind) for value in own], kind)
+    wide_values = [widened(value) for value in values]
+    kind = common([(value.kind, value.digits) for value in wide_values])
+    return None if kind is None else ([converted(value, kind) for value in wide_values], kind)
 
 
 def arithmetic(values: list[Value]) -> list[Value]:
     """Return numbers in one family: integers, decimals or floats."""
-    own = [widened(value) for value in values]
-    families = {value.family for value in own} - {"null"}
+    wide_values = [widened(value) for value in values]
+    families = {value.family for value in wide_values} - {"null"}
     if "float" in families:
-        return [converted(value, pa.float64()) for value in own]
+        return [converted(value, pa.float64()) for value in wide_values]
     if "decimal" in families:
-        return [converted(v, as_decimal(v.kind, v.digits)) if v.family != "null" else v for v in own]
-    return [converted(value, pa.int64()) for value in own]
+        return [converted(v, as_decimal(v.kind, v.digits)) if v.family != "null" else v for v in wide_values]
+    return [converted(value, pa.int64()) for value in wide_values]
 
 
 # Explicit conversions
@@ -130,32 +130,34 @@ def cast(value: Value, kind: pa.DataType) -> Value | None:
     source, target = value.family, family(kind)
     if source == "null":
         return Value(null(kind), kind)
-    arrow, own = value.arrow, value.kind
+    arrow, source_kind = value.arrow, value.kind
     if source == target == "timestamp":
         return _to_unit(value, kind)
     if (source, target) in _PLAIN_CASTS or source == target != "decimal":
-        return Value(arrow.cast(wide(own)).cast(kind), kind, literal=value.literal if source == target else None)
+        return Value(
+            arrow.cast(wide(source_kind)).cast(kind), kind, literal=value.literal if source == target else None
+        )
     if target == "integer" and source in ("float", "decimal"):
-        return Value(pc.trunc(arrow.cast(wide(own))).cast(pa.int64()).cast(kind), kind)
+        return Value(pc.trunc(arrow.cast(wide(source_kind))).cast(pa.int64()).cast(kind), kind)
     if source == "integer" and target == "decimal":
         return converted(value, kind)
     if source == target == "decimal":
-        room = pa.decimal128(min(own.precision + 1, MOST_DIGITS), own.scale)
+        room = pa.decimal128(min(source_kind.precision + 1, MOST_DIGITS), source_kind.scale)
         rounded = pc.round(arrow.cast(room), ndigits=kind.scale, round_mode="half_towards_infinity")
-        return Value((rounded if kind.scale < own.scale else arrow).cast(kind), kind)
+        return Value((rounded if kind.scale < source_kind.scale else arrow).cast(kind), kind)
     if source == "string" and target in ("integer", "float", "decimal", "boolean", "date", "timestamp"):
-        trimmed = pc.utf8_trim(arrow.cast(wide(own)), characters=" ")
+        trimmed = pc.utf8_trim(arrow.cast(wide(source_kind)), characters=" ")
         if target == "date":
             return Value(trimmed.cast(pa.timestamp("s")).cast(pa.date32()), pa.date32())
         return Value(trimmed.cast(kind), kind)
     if source == "boolean" and target == "integer":
         return Value(arrow.cast(kind), kind)
     if source == "integer" and target == "boolean":
-        return Value(pc.not_equal(arrow, pc.scalar(pa.scalar(0, own))), kind)
+        return Value(pc.not_equal(arrow, pc.scalar(pa.scalar(0, source_kind))), kind)
     if source == "date" and target == "timestamp" and kind.tz is None:
         return converted(value, kind)
     if source == "timestamp" and target == "date":
-        return Value(local_date(arrow, own), pa.date32())
+        return Value(local_date(arrow, source_kind), pa.date32())
     return None
 
 

@@ -40,10 +40,10 @@ def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None)
     if fault is not None and (place_of(where.this) is not None or isinstance(where.this, exp.Column)):
         raise fault
     reader = _ConjunctReader(source, streams)
-    found = Parsed([], [], [])
-    for one in conjuncts(reader.resolved(where.this)):
-        reader.add(one, found, text)
-    return found
+    parsed = Parsed([], [], [])
+    for conjunct in conjuncts(reader.resolved(where.this)):
+        reader.add(conjunct, parsed, text)
+    return parsed
 
 
 def parse_predicates(texts: Sequence[str], streams: Sequence[Stream]) -> Parsed:
@@ -51,31 +51,31 @@ def parse_predicates(texts: Sequence[str], streams: Sequence[Stream]) -> Parsed:
 
     A text that is no predicate of `eddy.expressions.parser`, or has types that only SQL compares, is read as SQL.
     """
-    found = Parsed([], [], [])
+    parsed = Parsed([], [], [])
     for text in texts:
         if not isinstance(text, str):
             raise QueryError(f"a predicate must be a string like 'R.a = S.a', not {text!r}")
-        found.extend(_parsed(text, streams))
-    return found
+        parsed.extend(_parsed(text, streams))
+    return parsed
 
 
 def _parsed(text: str, streams: Sequence[Stream]) -> Parsed:
     fault = None
     try:
-        own = parse_plain(text)
+        plain = parse_plain(text)
     except QueryError as error:
         fault = error
     else:
-        if _fit(own, streams):
-            return own
+        if _fit(plain, streams):
+            return plain
     parts = _conjuncts(text)
     if fault is not None and not all(parts):
         raise fault
     if len(parts) > 1:
-        found = Parsed([], [], [])
+        parsed = Parsed([], [], [])
         for part in parts:
-            found.extend(_parsed(part, streams))
-        return found
+            parsed.extend(_parsed(part, streams))
+        return parsed
     return read_written(text, streams, fault)
 
 
@@ -91,12 +91,17 @@ def _fit(parsed: Parsed, streams: Sequence[Stream]) -> bool:
         return [schemas[name].field(column).type for name, column in columns] if known else []
 
     for pair in parsed.equalities:
-        own = types(*pair)
-        if own and unified(own) is None and all(unified([one]) is not None for one in own) and pair[0][0] != pair[1][0]:
+        kinds = types(*pair)
+        if (
+            kinds
+            and unified(kinds) is None
+            and all(unified([kind]) is not None for kind in kinds)
+            and pair[0][0] != pair[1][0]
+        ):
             return False
-    for one in parsed.comparisons:
-        own = types(one.left.column, one.right.column)
-        if own and comparable(own) is None and one.left.column[0] != one.right.column[0]:
+    for comparison in parsed.comparisons:
+        kinds = types(comparison.left.column, comparison.right.column)
+        if kinds and comparable(kinds) is None and comparison.left.column[0] != comparison.right.column[0]:
             return False
     return True
 
@@ -130,22 +135,22 @@ class _ConjunctReader:
     def resolved(self, node: exp.Expression) -> exp.Expression:
         """Return a tree with its columns resolved."""
 
-        def change(one: exp.Column) -> exp.Expression:
-            if not one.table:
-                raise self.source.error(one, f"{printed(one)} has no stream; write stream.column")
-            i = self._index.get(one.table)
+        def change(reference: exp.Column) -> exp.Expression:
+            if not reference.table:
+                raise self.source.error(reference, f"{printed(reference)} has no stream; write stream.column")
+            i = self._index.get(reference.table)
             if i is None:
                 raise self.source.error(
-                    one, f"there is no stream {one.table!r}; the streams are {', '.join(self._index)}"
+                    reference, f"there is no stream {reference.table!r}; the streams are {', '.join(self._index)}"
                 )
-            self.columns.streams[i].type_of(one.name)
-            made = column((i, one.name), one.table)
-            made.meta["start"] = self.source.offset(one)
+            self.columns.streams[i].type_of(reference.name)
+            made = column((i, reference.name), reference.table)
+            made.meta["start"] = self.source.offset(reference)
             return made
 
         return replaced(node, change)
 
-    def add(self, node: exp.Expression, found: Parsed, text: str) -> None:
+    def add(self, node: exp.Expression, parsed: Parsed, text: str) -> None:
         """Add what a conjunct stands for."""
         columns = self.columns
         streams = [*{columns.streams[i].name: columns.streams[i] for i in sorted(reads(node))}.values()]
@@ -158,17 +163,17 @@ class _ConjunctReader:
                 else f"{printed(node)} reads no column; leave it out",
             )
         columns.scalars().condition(node)  # its types
-        for one in columns.split(node):
-            plain, sides = columns.plain_predicate(one), columns.key_sides(one)
+        for predicate in columns.split(node):
+            plain, sides = columns.plain_predicate(predicate), columns.key_sides(predicate)
             if plain is not None:
-                own = parse_plain(plain)
-                found.equalities.extend(own.equalities)
-                found.comparisons.extend(compared._replace(text=text) for compared in own.comparisons)
+                parsed_plain = parse_plain(plain)
+                parsed.equalities.extend(parsed_plain.equalities)
+                parsed.comparisons.extend(compared._replace(text=text) for compared in parsed_plain.comparisons)
             elif sides is not None:
                 left, right = map(self._key, sides)
-                found.equalities.append((left, right))
+                parsed.equalities.append((left, right))
             else:
-                found.conditions.append(columns.condition(one))
+                parsed.conditions.append(columns.condition(predicate))
 
     def _key(self, node: exp.Expression) -> Column:
         """Return a side of an equality: a column of a stream, given or computed."""
@@ -177,8 +182,10 @@ class _ConjunctReader:
         if place is not None:
             return stream.name, place[1]
         value = self.columns.scalars(i).value(node)
-        own = [place[1] for place in map(place_of, own_columns(node)) if place is not None]
-        name = printed(replaced(node, lambda one: exp.Column(this=one.this.copy())))
+        columns = [place[1] for place in map(place_of, own_columns(node)) if place is not None]
+        name = printed(replaced(node, lambda reference: exp.Column(this=reference.this.copy())))
         while name in stream.schema.names:
             name += " "
-        return stream.name, Derived(name, value.arrow, value.kind, tuple(dict.fromkeys(own)), self.columns.text(node))
+        return stream.name, Derived(
+            name, value.arrow, value.kind, tuple(dict.fromkeys(columns)), self.columns.text(node)
+        )

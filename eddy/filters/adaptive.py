@@ -110,9 +110,9 @@ class AdaptiveFilter:
         self._rows_in, self._rows_out, self._call_seconds = [0] * n, [0] * n, [0.0] * n
         self._error_prefixes = []
         """Per condition the beginning of its error messages."""
-        for one in self.predicates:
-            expression = isinstance(one.function, pc.Expression)
-            called = place if expression and n == 1 else f"{place}, predicate {one.title!r},"
+        for predicate in self.predicates:
+            expression = isinstance(predicate.function, pc.Expression)
+            called = place if expression and n == 1 else f"{place}, predicate {predicate.title!r},"
             rule = "" if expression or n == 1 else " (each is evaluated on any row, also on rows that others reject)"
             self._error_prefixes.append(f"{called} failed on these {rows}{rule}")
 
@@ -163,7 +163,7 @@ class AdaptiveFilter:
         rows = self._divided(batch, failing)
         if failing:
             there = np.isin(list(failing), rows).tolist()
-            failing = {row: one for (row, one), kept in sorted(zip(failing.items(), there, strict=True)) if kept}
+            failing = {row: fault for (row, fault), kept in sorted(zip(failing.items(), there, strict=True)) if kept}
             rows = rows[~np.isin(rows, list(failing))]
         return rows, failing
 
@@ -175,7 +175,7 @@ class AdaptiveFilter:
             return self._single(batch, failing)
         if self._schema is None or not batch.schema.equals(self._schema):
             self._bind(batch.schema)
-        found = []
+        accepted = []
         for low in range(0, len(batch), SLICE_ROWS):
             part = batch if len(batch) <= SLICE_ROWS else batch.slice(low, SLICE_ROWS)
             began = self._clock()
@@ -184,12 +184,12 @@ class AdaptiveFilter:
                 self._learn(part)
                 self._slices += 1
                 sampled = self._clock()
-            found.append(self._conjunction(part, low, failing) + low)
+            accepted.append(self._conjunction(part, low, failing) + low)
             ended = self._clock()
             self.seconds += ended - began
             if self.adaptive:
                 self._sampler.spend(sampled - began, ended - sampled)
-        return np.concatenate(found)
+        return np.concatenate(accepted)
 
     def _bind(self, schema: pa.Schema) -> None:
         try:
@@ -197,7 +197,7 @@ class AdaptiveFilter:
         except QueryError as error:
             raise InputError(str(error)) from error
         # A table without columns has no length, so an expression that reads no column gets one column.
-        self._columns_read = [one.read(schema) or schema.names[:1] for one in self.predicates]
+        self._columns_read = [predicate.read(schema) or schema.names[:1] for predicate in self.predicates]
         self._schema = schema
 
     def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, dict[int, str], float]:
@@ -214,8 +214,8 @@ class AdaptiveFilter:
 
     def _single(self, batch: pa.RecordBatch, failing: dict[int, tuple[int, str]]) -> Rows:
         """Return the rows that the only condition does not reject, and record the rows on which it fails."""
-        mask, own, seconds = self._evaluate(0, batch)
-        failing.update((row, (0, reason)) for row, reason in own.items())
+        mask, faults, seconds = self._evaluate(0, batch)
+        failing.update((row, (0, reason)) for row, reason in faults.items())
         rows = np.flatnonzero(mask)
         self._record(0, len(batch), len(rows), seconds)
         self.seconds += seconds
@@ -235,8 +235,8 @@ class AdaptiveFilter:
         alive: Mask | None = None  # the rows of `batch` that all conditions so far accept; None = all
         asked = len(batch)
         for place, k in enumerate(self._order):
-            mask, own, seconds = self._evaluate(k, batch)
-            for row, reason in own.items():
+            mask, faults, seconds = self._evaluate(k, batch)
+            for row, reason in faults.items():
                 number = first + (row if rows is None else int(rows[row]))
                 failing[number] = min(failing.get(number, (k, reason)), (k, reason))
             alive = mask if alive is None else alive & mask
@@ -355,10 +355,10 @@ class AdaptiveFilter:
 
         Without a profile both shares are accepted / rows. A figure is None if there were no rows.
         """
-        alone, drops, found = self._profile.alone(), self._profile.drops(self._order), []
+        alone, drops, figures = self._profile.alone(), self._profile.drops(self._order), []
         for place, k in enumerate(self._order):
             share = self._rows_out[k] / self._rows_in[k] if self._rows_in[k] else None
-            found.append(
+            figures.append(
                 {
                     "predicate": self.predicates[k].title,
                     "position": place,
@@ -372,7 +372,7 @@ class AdaptiveFilter:
                     "reorders": self.reorders,
                 }
             )
-        return found
+        return figures
 
 
 def named(predicates: Sequence[Predicate], names: Sequence[str] | None) -> tuple[Predicate, ...]:
@@ -384,4 +384,4 @@ def named(predicates: Sequence[Predicate], names: Sequence[str] | None) -> tuple
     doubled = sorted({name for name in names if list(names).count(name) > 1})
     if doubled:
         raise QueryError(f"two predicates are named {doubled[0]!r}; names must be different")
-    return tuple(replace(one, name=name) for one, name in zip(predicates, names, strict=True))
+    return tuple(replace(predicate, name=name) for predicate, name in zip(predicates, names, strict=True))

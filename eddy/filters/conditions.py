@@ -95,38 +95,38 @@ def conditions(
     Raises QueryError for anything but a condition, and for a condition that does not fit the schema.
     """
     listed = isinstance(given, list | tuple)
-    found: list[Predicate] = []
+    predicates: list[Predicate] = []
     taken: set[str] = set()
-    for one in given if listed else () if given is None else (given,):  # type: ignore[union-attr]
-        place = f"{what}, condition {len(found) + 1}," if listed else what
-        if not isinstance(one, Predicate):
-            if not isinstance(one, pc.Expression) and (not callable(one) or isinstance(one, type)):
+    for condition in given if listed else () if given is None else (given,):  # type: ignore[union-attr]
+        place = f"{what}, condition {len(predicates) + 1}," if listed else what
+        if not isinstance(condition, Predicate):
+            if not isinstance(condition, pc.Expression) and (not callable(condition) or isinstance(condition, type)):
                 raise QueryError(
                     f"{place} must be a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, a function"
-                    f" of a batch, an eddy.Predicate, or a list of these, not {type(one).__name__}"
+                    f" of a batch, an eddy.Predicate, or a list of these, not {type(condition).__name__}"
                 )
-            one = Predicate(one)
-        _check(one, schema, place, declared)
-        title, times = one.title, 1
+            condition = Predicate(condition)
+        _check(condition, schema, place, declared)
+        title, times = condition.title, 1
         while title in taken:
             times += 1
-            title = f"{one.title} #{times}"
+            title = f"{condition.title} #{times}"
         taken.add(title)
-        found.append(replace(one, name=title))
-    return tuple(found)
+        predicates.append(replace(condition, name=title))
+    return tuple(predicates)
 
 
-def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) -> None:
-    if isinstance(one.function, pc.Expression):
+def _check(condition: Predicate, schema: pa.Schema | None, what: str, declared: bool) -> None:
+    if isinstance(condition.function, pc.Expression):
         if schema is not None:
-            check_expression(one.function, schema, what)
+            check_expression(condition.function, schema, what)
         return
-    if declared and one.columns is None:
+    if declared and condition.columns is None:
         raise QueryError(
-            f"{what} is the function {one.title}, whose columns are not known: write"
+            f"{what} is the function {condition.title}, whose columns are not known: write"
             " eddy.Predicate(function, columns=['stream.column', …])"
         )
-    unknown = [column for column in one.columns or () if schema is not None and column not in schema.names]
+    unknown = [column for column in condition.columns or () if schema is not None and column not in schema.names]
     if unknown and schema is not None:
         raise QueryError(f"{what} reads {unknown[0]!r}, which is no column; the columns are {', '.join(schema.names)}")
 
@@ -180,10 +180,10 @@ def expression_type(expression: pc.Expression, schema: pa.Schema) -> pa.DataType
     """
     kind = evaluated(expression, no_rows_of(schema)).type
     read = set(columns_read(expression, schema))
-    kinds = [one if k in read else pa.bool_() for k, one in enumerate(schema.types)]
+    kinds = [column_type if k in read else pa.bool_() for k, column_type in enumerate(schema.types)]
     fault: Exception | None = None
     for values in _SAMPLES:
-        rows = pa.Table.from_arrays([_sample(one, values) for one in kinds], names=schema.names)
+        rows = pa.Table.from_arrays([_sample(column_type, values) for column_type in kinds], names=schema.names)
         try:
             rows.validate(full=True)
         except pa.ArrowException:

@@ -40,9 +40,9 @@ def reasons(evaluate: Callable[[pa.Table], object], rows: pa.Table, most: int | 
     most   how many rows to find, None = all
     Raises the error if it does not come from single rows. Cost: O(failing rows * log(rows)) evaluations.
     """
-    found: dict[int, str] = {}
+    failing: dict[int, str] = {}
     parts = [(0, rows.num_rows)]
-    while parts and (most is None or len(found) < most):
+    while parts and (most is None or len(failing) < most):
         first, end = parts.pop()
         try:
             evaluate(rows.slice(first, end - first))
@@ -50,11 +50,11 @@ def reasons(evaluate: Callable[[pa.Table], object], rows: pa.Table, most: int | 
             if end - first == 0:
                 raise
             if end - first == 1:
-                found[first] = str(error).splitlines()[0] if str(error) else type(error).__name__
+                failing[first] = str(error).splitlines()[0] if str(error) else type(error).__name__
                 continue
             middle = (first + end) // 2
             parts += [(middle, end), (first, middle)]
-    return found
+    return failing
 
 
 def others(faults: Mapping[int, object], count: int) -> npt.NDArray[np.int64]:

@@ -28,18 +28,18 @@ SCHEMA = pa.schema(
 
 def filter_table(filters: Mapping[str, AdaptiveFilter]) -> pa.Table:
     """Return the figures of filters as a table, a row for each predicate (see `AdaptiveFilter.stats`)."""
-    rows = [{"where": name, **figures} for name, one in filters.items() for figures in one.stats()]
+    rows = [{"where": name, **figures} for name, row_filter in filters.items() for figures in row_filter.stats()]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def filter_lines(filters: Mapping[str, AdaptiveFilter]) -> Iterator[str]:
     """Yield a line for each filter of several predicates: their order, selectivity and cost."""
-    for name, one in filters.items():
-        if len(one.predicates) < 2:
+    for name, row_filter in filters.items():
+        if len(row_filter.predicates) < 2:
             continue
         asked = []
-        for figures in one.stats():
+        for figures in row_filter.stats():
             share, cost = figures["selectivity"], figures["row_ns"]
             known = "-" if share is None or cost is None else f"{share:.3g} of rows, {cost:.3g} ns a row"
             asked.append(f"{figures['predicate']} ({known})")
-        yield f"filter of {name}: {' → '.join(asked)}, {one.reorders} changes of order"
+        yield f"filter of {name}: {' → '.join(asked)}, {row_filter.reorders} changes of order"

@@ -91,15 +91,15 @@ class CallCost:
         weight = 1 / (EVEN_ROWS + rows) ** 2
         terms = (weight, weight * rows, weight * rows * rows, weight * seconds, weight * rows * seconds)
         self._sums = [DECAY * old + new for old, new in zip(self._sums, terms, strict=True)]
-        one, n, nn, t, nt = self._sums
-        determinant = one * nn - n * n
+        weights, n, nn, t, nt = self._sums
+        determinant = weights * nn - n * n
         # Calls on the same number of rows cannot separate the two parts.
-        if determinant > 1e-4 * one * nn:
-            self.call_s, self.row_s = (nn * t - n * nt) / determinant, (one * nt - n * t) / determinant
+        if determinant > 1e-4 * weights * nn:
+            self.call_s, self.row_s = (nn * t - n * nt) / determinant, (weights * nt - n * t) / determinant
             if self.call_s >= 0 and self.row_s >= 0:
                 return
             if self.row_s < 0:
-                self.call_s, self.row_s = t / one, 0.0
+                self.call_s, self.row_s = t / weights, 0.0
                 return
         self.call_s, self.row_s = 0.0, nt / nn
 
@@ -149,11 +149,11 @@ class Profile:
     def drops(self, order: Sequence[int]) -> list[float]:
         """Return, for each place of an order, the share of the rows reaching it that its condition drops."""
         left = np.ones(self.rows, np.bool_)
-        found = []
+        shares = []
         for k in order:
-            found.append(float(self.rates(left)[k]))
+            shares.append(float(self.rates(left)[k]))
             left &= ~self._dropped[: self.rows, k]
-        return found
+        return shares
 
     def cost(self, order: Sequence[int], costs: Sequence[CallCost], rows: float) -> float:
         """Return the expected seconds of an order for this many rows."""
@@ -167,17 +167,17 @@ class Profile:
         """Return a clearly better order for batches of this many rows, or None if none is found. O(n² WINDOW)."""
         if self.rows < MIN_ROWS:
             return None
-        left, remaining, found, reaching = np.ones(self.rows, np.bool_), list(order), [], rows
+        left, remaining, reordered, reaching = np.ones(self.rows, np.bool_), list(order), [], rows
         while remaining:
             rates = self.rates(left)
             score = {k: rates[k] / max(costs[k].saved(reaching), TINY) for k in remaining}
             best = max(remaining, key=score.__getitem__)
             chosen = best if score[best] > (1 + MARGIN) * score[remaining[0]] else remaining[0]
             remaining.remove(chosen)
-            found.append(chosen)
+            reordered.append(chosen)
             reaching *= 1 - float(rates[chosen])
             left &= ~self._dropped[: self.rows, chosen]
-        if found == list(order):
+        if reordered == list(order):
             return None
         now = self.cost(order, costs, rows)
-        return found if self.cost(found, costs, rows) < (1 - GAIN) * now else None
+        return reordered if self.cost(reordered, costs, rows) < (1 - GAIN) * now else None

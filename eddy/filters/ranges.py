@@ -75,35 +75,35 @@ def within(low: int, high: int) -> Ranges:
     return ((low, high + 1),) if low <= high else ()
 
 
-def both(one: Ranges, other: Ranges) -> Ranges:
+def both(ranges: Ranges, other: Ranges) -> Ranges:
     """Return the intersection of two sets. O(ranges)."""
-    found, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+    common, i, j = [], 0, 0
+    while i < len(ranges) and j < len(other):
+        low, high = max(ranges[i][0], other[j][0]), min(ranges[i][1], other[j][1])
         if low < high:
-            found.append((low, high))
-        if one[i][1] < other[j][1]:
+            common.append((low, high))
+        if ranges[i][1] < other[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(common)
 
 
 def either(*sets: Ranges) -> Ranges:
     """Return the union of sets. O(ranges log ranges)."""
-    found: list[tuple[Any, Any]] = []
-    for low, high in sorted(one for own in sets for one in own):
-        if found and low <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], high)
+    union: list[tuple[Any, Any]] = []
+    for low, high in sorted(interval for ranges in sets for interval in ranges):
+        if union and low <= union[-1][1]:
+            union[-1] = union[-1][0], max(union[-1][1], high)
         else:
-            found.append((low, high))
-    return tuple(found)
+            union.append((low, high))
+    return tuple(union)
 
 
 def outside(ranges: Ranges, everything: Ranges) -> Ranges:
     """Return the complement of a set. O(ranges)."""
     ((least, greatest),) = everything
-    ends = [least, *(end for one in ranges for end in one), greatest]
+    ends = [least, *(end for interval in ranges for end in interval), greatest]
     return tuple((low, high) for low, high in zip(ends[::2], ends[1::2], strict=True) if low < high)
 
 
@@ -137,9 +137,9 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
     if pt.is_floating(kind):
         values = np.asarray(column.fill_null(0.0)).astype(np.float64) + 0.0  # -0.0 is equal to 0.0
         bits = values.view(np.int64)
-        found = np.where(bits < 0, bits ^ GREATEST, bits)
-        found[np.isnan(values)] = GREATEST
-        return found, valid
+        coded = np.where(bits < 0, bits ^ GREATEST, bits)
+        coded[np.isnan(values)] = GREATEST
+        return coded, valid
     if pt.is_decimal128(kind):
         words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset :: 2][: len(column)]
         return (words if valid is None else np.where(valid, words, 0)), valid
@@ -181,10 +181,10 @@ class _Reader:
         if not deepest:
             return None
         for left, word, right in _halves(text):
-            one = self.read(left, deepest - 1)
-            other = None if one is None else self.read(right, deepest - 1)
-            if one is not None and other is not None:
-                return _joined(one, word, other)
+            left_read = self.read(left, deepest - 1)
+            other = None if left_read is None else self.read(right, deepest - 1)
+            if left_read is not None and other is not None:
+                return _joined(left_read, word, other)
         call = _CALL.fullmatch(text)
         if call is not None:
             return self._read_call(call[1], call[2], deepest)
@@ -206,20 +206,20 @@ class _Reader:
         value = None if kind is None else self._literal(constant, kind)
         if kind is None or value is None:
             return None
-        found = _compared(kind, _TURNED[op] if turned else op, value)
-        if found is None:
+        ranges = _compared(kind, _TURNED[op] if turned else op, value)
+        if ranges is None:
             return None
         sides = (pc.scalar(value), pc.field(name)) if turned else (pc.field(name), pc.scalar(value))
-        return _Read(_COMPARE[op](*sides), {name: found})
+        return _Read(_COMPARE[op](*sides), {name: ranges})
 
     def _read_call(self, function: str, given: str, deepest: int) -> _Read | None:
         if function == "invert":
-            one = self.read(given, deepest - 1)
+            inner = self.read(given, deepest - 1)
             # What is false for null, and not null, is true for null when it is inverted.
-            if one is None or len(one.sets) != 1 or not one.strict:
+            if inner is None or len(inner.sets) != 1 or not inner.strict:
                 return None
-            ((name, ranges),) = one.sets.items()
-            return _Read(~one.expression, {name: outside(ranges, _everything(self._schema.field(name).type))})
+            ((name, ranges),) = inner.sets.items()
+            return _Read(~inner.expression, {name: outside(ranges, _everything(self._schema.field(name).type))})
         if function == "is_valid":
             kind = self._kind(given)
             return None if kind is None else _with_codes(pc.field(given).is_valid(), given, kind)
@@ -247,26 +247,26 @@ class _Reader:
         # Arrow finds -0.0 and NaN in a list in other ways than it compares them.
         if values.null_count or pt.is_floating(kind):
             return None
-        found = [_compared(kind, "==", value) for value in values]
-        if any(one is None for one in found):
+        sets = [_compared(kind, "==", value) for value in values]
+        if any(single is None for single in sets):
             return None
-        ranges = either(*(one for one in found if one is not None))
+        ranges = either(*(single for single in sets if single is not None))
         return _Read(pc.field(name).isin(values), {name: ranges}, strict=False)
 
 
-def _joined(one: _Read, word: str, other: _Read) -> _Read | None:
+def _joined(left: _Read, word: str, other: _Read) -> _Read | None:
     """Return the conjunction or the disjunction of two expressions; the latter if both read one column, and the same
     one."""
-    strict = one.strict and other.strict
+    strict = left.strict and other.strict
     if word == "and":
-        sets = dict(one.sets)
+        sets = dict(left.sets)
         for name, ranges in other.sets.items():
             sets[name] = both(sets[name], ranges) if name in sets else ranges
-        return _Read(one.expression & other.expression, sets, strict and len(sets) == 1)
-    if len(one.sets) != 1 or one.sets.keys() != other.sets.keys():
+        return _Read(left.expression & other.expression, sets, strict and len(sets) == 1)
+    if len(left.sets) != 1 or left.sets.keys() != other.sets.keys():
         return None
-    ((name, ranges),) = one.sets.items()
-    return _Read(one.expression | other.expression, {name: either(ranges, other.sets[name])}, strict)
+    ((name, ranges),) = left.sets.items()
+    return _Read(left.expression | other.expression, {name: either(ranges, other.sets[name])}, strict)
 
 
 def _halves(text: str) -> Iterator[tuple[str, str, str]]:
@@ -291,8 +291,8 @@ def _lists_of(expression: pc.Expression) -> list[pa.Array]:
         table = pa.ipc.open_file(pickled).read_all()
     except FAILURES:
         return []
-    options = [one.combine_chunks() for one in table.columns if pt.is_struct(one.type)]
-    return [one.field("value_set").flatten() for one in options if one.type.get_field_index("value_set") >= 0]
+    options = [column.combine_chunks() for column in table.columns if pt.is_struct(column.type)]
+    return [option.field("value_set").flatten() for option in options if option.type.get_field_index("value_set") >= 0]
 
 
 _Literal = Callable[[str, pa.DataType], pa.Scalar | None]
@@ -413,12 +413,12 @@ def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:
     if pt.is_boolean(kind):
         return int(given) if type(given) is bool else None
     if pt.is_decimal128(kind):
-        own = value.type
+        value_type = value.type
         # Of other types, Arrow may find no common one.
         fits = (
-            pt.is_decimal128(own)
-            and own.scale <= kind.scale
-            and own.precision - own.scale <= kind.precision - kind.scale
+            pt.is_decimal128(value_type)
+            and value_type.scale <= kind.scale
+            and value_type.precision - value_type.scale <= kind.precision - kind.scale
         )
         return int(given.scaleb(kind.scale)) if fits else None
     if pt.is_integer(kind):
@@ -431,7 +431,7 @@ def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:
 
 def as_sets(sets: Sequence[ColumnSet]) -> dict[str, Ranges]:
     """Return the sets of several conditions that all hold, by column."""
-    found: dict[str, Ranges] = {}
+    by_column: dict[str, Ranges] = {}
     for column, ranges in sets:
-        found[column] = both(found[column], ranges) if column in found else ranges
-    return found
+        by_column[column] = both(by_column[column], ranges) if column in by_column else ranges
+    return by_column

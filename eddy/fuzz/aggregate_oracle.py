@@ -46,22 +46,22 @@ def grouped(
     rows: Iterable[Row], keys: Sequence[Argument], functions: Sequence[OracleAggregate]
 ) -> dict[Key, tuple[Any, ...]]:
     """Return the aggregates of each group by its key; without keys, of the one group that is always there."""
-    found: dict[Key, list[Row]] = {} if keys else {(): []}
+    groups: dict[Key, list[Row]] = {} if keys else {(): []}
     for row in rows:
-        found.setdefault(tuple(_unified(_value(row, key)) for key in keys), []).append(row)
-    return {key: tuple(_aggregate(own, one) for one in functions) for key, own in found.items()}
+        groups.setdefault(tuple(_unified(_value(row, key)) for key in keys), []).append(row)
+    return {key: tuple(_aggregate(members, function) for function in functions) for key, members in groups.items()}
 
 
 def windowed(
     rows: Sequence[Row], keys: Sequence[Argument], functions: Sequence[OracleAggregate], window: OracleWindow
 ) -> dict[Key, tuple[Any, ...]]:
     """Return the aggregates of each group in each window, by (start, end, *key)."""
-    found: dict[Key, list[Row]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
-        key = tuple(_unified(_value(row, one)) for one in keys)
+        key = tuple(_unified(_value(row, argument)) for argument in keys)
         for start, end in _sessions(row, key, rows, keys, window) if window.gap else _windows(row[TIME], window):
-            found.setdefault((start, end, *key), []).append(row)
-    return {key: tuple(_aggregate(own, one) for one in functions) for key, own in found.items()}
+            groups.setdefault((start, end, *key), []).append(row)
+    return {key: tuple(_aggregate(members, function) for function in functions) for key, members in groups.items()}
 
 
 def _windows(t: int, window: OracleWindow) -> Iterable[tuple[int, int]]:
@@ -74,7 +74,7 @@ def _windows(t: int, window: OracleWindow) -> Iterable[tuple[int, int]]:
 def _sessions(
     row: Row, key: Key, rows: Sequence[Row], keys: Sequence[Argument], window: OracleWindow
 ) -> Iterable[tuple[int, int]]:
-    times = sorted({one[TIME] for one in rows if tuple(_unified(_value(one, k)) for k in keys) == key})
+    times = sorted({other[TIME] for other in rows if tuple(_unified(_value(other, k)) for k in keys) == key})
     at = times.index(row[TIME])
     low = high = at
     while low > 0 and times[low] - times[low - 1] < window.gap:
@@ -100,14 +100,14 @@ def _order(value: Any) -> tuple[bool, Any]:
     return (True, 0) if isinstance(value, float) and value != value else (False, value)
 
 
-def _aggregate(rows: Sequence[Row], one: OracleAggregate) -> Any:
-    if one.column is None:
-        if one.function != "count":
-            raise ValueError(f"{one.function} needs a column")
+def _aggregate(rows: Sequence[Row], aggregate: OracleAggregate) -> Any:
+    if aggregate.column is None:
+        if aggregate.function != "count":
+            raise ValueError(f"{aggregate.function} needs a column")
         return len(rows)
-    values = [_value(row, one.column) for row in rows]
+    values = [_value(row, aggregate.column) for row in rows]
     values = [value for value in values if value is not None]
-    match one.function:
+    match aggregate.function:
         case "count":
             return len(values)
         case "count_distinct":
@@ -121,10 +121,10 @@ def _aggregate(rows: Sequence[Row], one: OracleAggregate) -> Any:
         case "max":
             return max(values, key=_order, default=None)
         case "first":
-            return next(iter(_in_order(rows, one.column, one.by)), None)
+            return next(iter(_in_order(rows, aggregate.column, aggregate.by)), None)
         case "last":
-            return next(reversed(_in_order(rows, one.column, one.by)), None)
-    raise ValueError(f"the oracle does not know {one.function}")
+            return next(reversed(_in_order(rows, aggregate.column, aggregate.by)), None)
+    raise ValueError(f"the oracle does not know {aggregate.function}")
 
 
 def _in_order(rows: Sequence[Row], column: Argument, by: Argument) -> list[Any]:

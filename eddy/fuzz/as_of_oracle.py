@@ -64,22 +64,24 @@ class AsOfOracle:
     """In a changelog, the rows with their versions."""
 
     def __post_init__(self) -> None:
-        tables = [one.table for one in self.joins]
+        tables = [join.table for join in self.joins]
         if isinstance(self.inner, TableOracle):
             streams = {
-                one.name: OracleStream(one.name, "unbounded", 0, one.time) for one in self.inner.every if not one.key
+                source.name: OracleStream(source.name, "unbounded", 0, source.time)
+                for source in self.inner.every
+                if not source.key
             }
-            self.inner_names, self.rows = [one.name for one in self.inner.every], self.inner.arrived
+            self.inner_names, self.rows = [source.name for source in self.inner.every], self.inner.arrived
         else:
-            streams = {one.name: one for node in self.inner.tree.everywhere() for one in node.path}
+            streams = {stream.name: stream for node in self.inner.tree.everywhere() for stream in node.path}
             self.inner_names, self.rows = self.inner.names, self.inner.rows
-        ticking = [*streams.values(), *(one.table for one in self.joins if one.at is not None)]
+        ticking = [*streams.values(), *(join.table for join in self.joins if join.at is not None)]
         self.timed = isinstance(self.inner, TableOracle) or self.inner.timed or len(ticking) > len(streams)
         if isinstance(self.inner, BranchOracle):
             self.inner.timed = self.timed
         self.clock = clock_of(ticking, self.lateness, self.watermark, self.idle_after)
-        self.times = {one.name: one.time for one in ticking}
-        self.versions = {one.name: [] for one in tables}
+        self.times = {stream.name: stream.time for stream in ticking}
+        self.versions = {table.name: [] for table in tables}
         self.names = [*self.inner_names, *self.versions]
         self.positions = {name: [] for name in self.names}
 
@@ -116,13 +118,15 @@ class AsOfOracle:
         """Return the last change of each key of tables, then the rows of streams."""
         if not isinstance(self.inner, TableOracle):
             return arrivals
-        keys = {one.name: one.key for one in self.inner.every if one.key}
+        keys = {source.name: source.key for source in self.inner.every if source.key}
         last = {
             (name, *(row[column] for column in keys[name])): k
             for k, (name, row, _) in enumerate(arrivals)
             if name in keys
         }
-        return [arrivals[k] for k in sorted(last.values())] + [one for one in arrivals if one[0] not in keys]
+        return [arrivals[k] for k in sorted(last.values())] + [
+            arrival for arrival in arrivals if arrival[0] not in keys
+        ]
 
     def finish(self) -> tuple[list[Numbers], list[Numbers]]:
         """End the input; return the rows that this decides."""
@@ -135,13 +139,16 @@ class AsOfOracle:
             self._wait(ended, begun)
             return self._ready()
         self.standing = (self.standing - set(ended)) | set(begun)
-        before, self.answer = self.answer, {one for row in self.standing for one in self._with_versions(row)}
+        before, self.answer = (
+            self.answer,
+            {versioned for row in self.standing for versioned in self._with_versions(row)},
+        )
         return sorted(before - self.answer, key=str), sorted(self.answer - before, key=str)
 
     def _with_versions(self, row: Numbers) -> list[Numbers]:
         """Return a row with its versions; none for a row that lacks one."""
-        versions = [self._version(row, one) for one in self.joins]
-        whole = all(n is not None or one.how == "left" for n, one in zip(versions, self.joins, strict=True))
+        versions = [self._version(row, join) for join in self.joins]
+        whole = all(n is not None or join.how == "left" for n, join in zip(versions, self.joins, strict=True))
         return [(*row, *versions)] if whole else []
 
     def row(self, name: str, number: int) -> Row:
@@ -151,45 +158,45 @@ class AsOfOracle:
     def _wait(self, ended: list[Numbers], begun: list[Numbers]) -> None:
         for sign, rows in ((-1, ended), (1, begun)):
             for row in rows:
-                times = [None if one.at is None else self._value(row, one.at) for one in self.joins]
-                due = [t + one.ahead for t, one in zip(times, self.joins, strict=True) if t is not None]
+                times = [None if join.at is None else self._value(row, join.at) for join in self.joins]
+                due = [t + join.ahead for t, join in zip(times, self.joins, strict=True) if t is not None]
                 self.waiting.append((max(due, default=float("-inf")), sign, row))
 
     def _ready(self) -> tuple[list[Numbers], list[Numbers]]:
-        now, found = self.clock.now, Counter[Numbers]()
+        now, counts = self.clock.now, Counter[Numbers]()
         for due, sign, row in self.waiting:
             if due == float("-inf") or (now is not None and due < now):
-                for one in self._with_versions(row):
-                    found[one] += sign
+                for versioned in self._with_versions(row):
+                    counts[versioned] += sign
         self.waiting = [
-            one for one in self.waiting if not (one[0] < now if now is not None else one[0] == float("-inf"))
+            entry for entry in self.waiting if not (entry[0] < now if now is not None else entry[0] == float("-inf"))
         ]
-        assert all(abs(count) <= 1 for count in found.values())
-        return [row for row, count in found.items() if count < 0], [row for row, count in found.items() if count > 0]
+        assert all(abs(count) <= 1 for count in counts.values())
+        return [row for row, count in counts.items() if count < 0], [row for row, count in counts.items() if count > 0]
 
     def _value(self, row: Numbers, column: Column) -> Any:
         number = row[self.inner_names.index(column[0])]
         return None if number is None else self.rows[column[0]][number][column[1]]
 
-    def _version(self, row: Numbers, one: OracleAsOf) -> int | None:
+    def _version(self, row: Numbers, join: OracleAsOf) -> int | None:
         """Return the arrival number of the version of a row."""
-        own_positions = self.positions[one.table.name]
-        if one.at is not None:
-            t = self._value(row, one.at)
+        own_positions = self.positions[join.table.name]
+        if join.at is not None:
+            t = self._value(row, join.at)
         else:
             t = max(self.positions[name][n] for name, n in zip(self.inner_names, row, strict=True) if n is not None)
-        key = {name: self._value(row, column) for name, column in one.key.items()}
+        key = {name: self._value(row, column) for name, column in join.key.items()}
         if t is None or None in key.values():
             return None
-        time, newest = one.table.time or "", dict[Any, int]()
-        for number, (own, _) in enumerate(self.versions[one.table.name]):
-            if all(own[name] == value for name, value in key.items()):
+        time, newest = join.table.time or "", dict[Any, int]()
+        for number, (version, _) in enumerate(self.versions[join.table.name]):
+            if all(version[name] == value for name, value in key.items()):
                 # Of several with one time, the last one to arrive counts.
-                newest[own_positions[number] if one.at is None else own[time]] = number
-        there = {at: n for at, n in newest.items() if not self.versions[one.table.name][n][1]}
+                newest[own_positions[number] if join.at is None else version[time]] = number
+        there = {at: n for at, n in newest.items() if not self.versions[join.table.name][n][1]}
         valid = max((at for at in newest if at <= t), default=None)
         back = [valid] if valid in there else []
         ahead = [at for at in (min((at for at in there if at >= t), default=None),) if at is not None]
-        begins = {"backward": back, "forward": ahead, "nearest": back + ahead}[one.direction]
-        near = [at for at in begins if one.tolerance is None or abs(at - t) <= one.tolerance]
+        begins = {"backward": back, "forward": ahead, "nearest": back + ahead}[join.direction]
+        near = [at for at in begins if join.tolerance is None or abs(at - t) <= join.tolerance]
         return there[min(near, key=lambda at: (abs(at - t), at))] if near else None

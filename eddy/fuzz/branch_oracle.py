@@ -32,24 +32,24 @@ class OracleBranch:
 
 @dataclass
 class _Node:
-    """A branch with the join of its path: `path` are the streams, `found` all matches so far."""
+    """A branch with the join of its path: `path` are the streams, `matches` all matches so far."""
 
     branch: OracleBranch
     path: Sequence[OracleStream]
     join: Oracle
     below: list[_Node]
     above: _Node | None = None
-    found: set[Result] = field(default_factory=set)
+    matches: set[Result] = field(default_factory=set)
 
     def accepts(self, rows: Mapping[str, Row]) -> bool:
         """Return whether the conditions of the branch, and of those on which it hangs, accept a match."""
-        own = self.branch.where
-        return (own is None or own(rows)) and (self.above is None or self.above.accepts(rows))
+        where = self.branch.where
+        return (where is None or where(rows)) and (self.above is None or self.above.accepts(rows))
 
     def everywhere(self) -> Iterable[_Node]:
         yield self
-        for one in self.below:
-            yield from one.everywhere()
+        for node in self.below:
+            yield from node.everywhere()
 
 
 @dataclass
@@ -101,8 +101,8 @@ class BranchOracle:
 
     def _note(self, branch: OracleBranch) -> None:
         self.names += [stream.name for stream in branch.query.streams]
-        for one in branch.branches:
-            self._note(one)
+        for sub_branch in branch.branches:
+            self._note(sub_branch)
 
     def _node(
         self,
@@ -115,23 +115,23 @@ class BranchOracle:
         path = sorted((*above, *branch.query.streams), key=lambda stream: self.names.index(stream.name))
         equalities = (*equalities, *branch.query.equalities)
         comparisons = (*comparisons, *branch.query.comparisons)
-        own = [_sized(stream, spans) for stream in path]
-        join = Oracle(OracleQuery(own, equalities, comparisons=comparisons))
-        below = [self._node(one, path, equalities, comparisons, spans) for one in branch.branches]
-        node = _Node(branch, own, join, below)
-        for one in below:
-            one.above = node
+        streams = [_sized(stream, spans) for stream in path]
+        join = Oracle(OracleQuery(streams, equalities, comparisons=comparisons))
+        below = [self._node(sub_branch, path, equalities, comparisons, spans) for sub_branch in branch.branches]
+        node = _Node(branch, streams, join, below)
+        for child in below:
+            child.above = node
         return node
 
     def _lengthen(self, node: _Node, spans: dict[str, Any]) -> None:
         above, longest = [stream.name for stream in node.path], max(self.clock.lateness.values())
-        for one in node.below:
-            most = one.join._most()
-            for stream in one.branch.query.streams:
+        for child in node.below:
+            most = child.join._most()
+            for stream in child.branch.query.streams:
                 if stream.window == "derived":
                     sizes = [most[stream.name, name] + self._size(name, spans) + longest for name in above]
                     spans[stream.name] = max([spans[stream.name], *sizes])
-            self._lengthen(one, spans)
+            self._lengthen(child, spans)
 
     def _size(self, name: str, spans: dict[str, Any]) -> Any:
         for node in self._node(self.core, (), (), (), {}).everywhere():
@@ -169,12 +169,12 @@ class BranchOracle:
         for name, row in kept:
             self.rows[name].append(row)
         for node in self.tree.everywhere():
-            own = [one for one in kept if one[0] in {stream.name for stream in node.path}]
+            arrivals = [arrival for arrival in kept if arrival[0] in {stream.name for stream in node.path}]
             if node.join._ranged:
-                outcomes, _ = node.join.push(own, float("-inf") if now is None else now)
+                outcomes, _ = node.join.push(arrivals, float("-inf") if now is None else now)
             else:
-                outcomes = [node.join.arrive(name, row) for name, row in own]
-            node.found |= {result for outcome in outcomes for result in outcome.results}
+                outcomes = [node.join.arrive(name, row) for name, row in arrivals]
+            node.matches |= {result for outcome in outcomes for result in outcome.results}
         return self._difference(now)
 
     @property
@@ -205,7 +205,7 @@ class BranchOracle:
         names = [stream.name for stream in node.path]
         return [
             match
-            for match in (node.join.answer() if self.changelog else sorted(node.found))
+            for match in (node.join.answer() if self.changelog else sorted(node.matches))
             if node.accepts({name: self.rows[name][n] for name, n in zip(names, match, strict=True)})
         ]
 
@@ -215,18 +215,18 @@ class BranchOracle:
         for i, n in zip(at, match, strict=True):
             base[i] = n
         contributions: list[list[Numbers | None]] = []
-        for one, closest in zip(node.below, tight.below, strict=True):
-            names = [stream.name for stream in one.path]
+        for child, closest in zip(node.below, tight.below, strict=True):
+            names = [stream.name for stream in child.path]
             places = [names.index(stream.name) for stream in node.path]
-            partners = [p for p in matches[id(one)] if all(p[k] == n for k, n in zip(places, match, strict=True))]
-            found = [row for partner in partners for row in self._rows(one, closest, partner, matches)]
+            partners = [p for p in matches[id(child)] if all(p[k] == n for k, n in zip(places, match, strict=True))]
+            partner_rows = [row for partner in partners for row in self._rows(child, closest, partner, matches)]
             ends = self.changelog or self._closed(node, closest, match)
-            if one.branch.how == "left":
-                contributions.append([*found] if found else [None] if ends else [])
-            elif one.branch.how == "semi":
-                contributions.append([None] if found else [])
+            if child.branch.how == "left":
+                contributions.append([*partner_rows] if partner_rows else [None] if ends else [])
+            elif child.branch.how == "semi":
+                contributions.append([None] if partner_rows else [])
             else:
-                contributions.append([None] if not found and ends else [])
+                contributions.append([None] if not partner_rows and ends else [])
         rows = []
         for choice in product(*contributions):
             row = list(base)
@@ -238,19 +238,19 @@ class BranchOracle:
 
     def _closed(self, node: _Node, branch: _Node, match: Result) -> bool:
         """Return whether no further partner of a match can come from a branch."""
-        return self.finished or all(self._left(node, one, match) for one in branch.everywhere())
+        return self.finished or all(self._left(node, child, match) for child in branch.everywhere())
 
     def _left(self, node: _Node, below: _Node, match: Result) -> bool:
         for stream, n in zip(node.path, match, strict=True):
-            own = next(one for one in below.path if one.name == stream.name)
-            if own.window == "rows" and len(self.rows[own.name]) > n + own.size:
+            below_stream = next(candidate for candidate in below.path if candidate.name == stream.name)
+            if below_stream.window == "rows" and len(self.rows[below_stream.name]) > n + below_stream.size:
                 return True
-            size: Any = own.size
-            if own.window == "derived":
-                size = below.join._spans[own.name] if below.join._intervals() else float("inf")
-            if own.window not in ("range", "derived") or self._now is None:
+            size: Any = below_stream.size
+            if below_stream.window == "derived":
+                size = below.join._spans[below_stream.name] if below.join._intervals() else float("inf")
+            if below_stream.window not in ("range", "derived") or self._now is None:
                 continue
-            if self._now - self.rows[own.name][n][self._time(own.name)] > size:
+            if self._now - self.rows[below_stream.name][n][self._time(below_stream.name)] > size:
                 return True
         return False
 

@@ -67,33 +67,33 @@ class Hanging:
 
 def nodes_of(n: int, branches: Sequence[Hanging]) -> tuple[tuple[int, ...], ...]:
     """Return which of n streams are those of the core, and those of each branch."""
-    below = [i for one in branches for i in one.streams]
+    below = [i for branch in branches for i in branch.streams]
     core = tuple(i for i in range(n) if i not in below)
-    return core, *(one.streams for one in branches)
+    return core, *(branch.streams for branch in branches)
 
 
 def paths_of(n: int, branches: Sequence[Hanging]) -> tuple[tuple[int, ...], ...]:
     """Return the streams of each inner join: those of the core, and of each branch with all on which it hangs."""
     paths = [nodes_of(n, branches)[0]]
-    for one in branches:
-        paths.append((*paths[1 + one.parent], *one.streams))
+    for branch in branches:
+        paths.append((*paths[1 + branch.parent], *branch.streams))
     return tuple(path for path in paths if len(path) > 1)
 
 
 def shown_of(n: int, branches: Sequence[Hanging]) -> tuple[int, ...]:
     """Return the streams of which results have columns: not those of semi and anti branches, and what hangs on them."""
     hidden: list[bool] = [False]
-    for one in branches:
-        hidden.append(one.how in ("semi", "anti") or hidden[1 + one.parent])
-    return tuple(i for own, gone in zip(nodes_of(n, branches), hidden, strict=True) for i in own if not gone)
+    for branch in branches:
+        hidden.append(branch.how in ("semi", "anti") or hidden[1 + branch.parent])
+    return tuple(i for streams, gone in zip(nodes_of(n, branches), hidden, strict=True) for i in streams if not gone)
 
 
 def links_of(query: Query, equalities: Iterable[tuple[Column, Column]]) -> frozenset[tuple[int, int]]:
     """Return the pairs of streams that predicates connect, in both orders, as plans need it."""
     joins = query.inner_joins().values()
-    found = [(NAMES.index(a), NAMES.index(b)) for one in joins for a, b in one.scans]
-    found += [(i, j) for (i, _), (j, _) in equalities]
-    return frozenset(found) | {(j, i) for i, j in found}
+    links = [(NAMES.index(a), NAMES.index(b)) for join in joins for a, b in join.scans]
+    links += [(i, j) for (i, _), (j, _) in equalities]
+    return frozenset(links) | {(j, i) for i, j in links}
 
 
 @dataclass(frozen=True)
@@ -153,18 +153,18 @@ class Shape:
 
     def _join(self, streams: Iterable[int]) -> OracleQuery:
         """Return some streams for an oracle, with the predicates of which one of them is the later stream."""
-        own, time = list(streams), "t" if self.timed else None
-        equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities if max(i, j) in own]
+        numbers, time = list(streams), "t" if self.timed else None
+        equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities if max(i, j) in numbers]
         comparisons: list[Comparison] = [
             ((NAMES[i], x), op, (NAMES[j], y), amount)
             for (i, x), op, (j, y), amount in self.comparisons
-            if max(i, j) in own
+            if max(i, j) in numbers
         ]
-        found = [
-            OracleStream(NAMES[i], *oracle_window(self.windows[i]), time, lateness=self.lateness_of(i)) for i in own
+        oracle_streams = [
+            OracleStream(NAMES[i], *oracle_window(self.windows[i]), time, lateness=self.lateness_of(i)) for i in numbers
         ]
         return OracleQuery(
-            found,
+            oracle_streams,
             equalities,
             self.lateness,
             comparisons=comparisons,
@@ -193,11 +193,11 @@ class Shape:
         """Return a fresh oracle for the query with its branches."""
 
         def branch(k: int) -> OracleBranch:
-            below = [branch(b) for b, one in enumerate(self.branches) if one.parent == k]
-            own = replace(self._join(self.nodes[1 + k]), lateness=0)
+            below = [branch(b) for b, hanging in enumerate(self.branches) if hanging.parent == k]
+            query = replace(self._join(self.nodes[1 + k]), lateness=0)
             how = self.branches[k].how if k >= 0 else "core"
             assert how != "full"
-            return OracleBranch(own, how, below)
+            return OracleBranch(query, how, below)
 
         return BranchOracle(branch(-1), changelog, self.lateness, self.watermark, self.idle_after)
 
@@ -209,12 +209,12 @@ class Shape:
 
     def predicates(self, node: int = -1) -> list[str]:
         """Return the predicates of a branch as text, -1 = those of the core."""
-        own = self.nodes[1 + node]
-        equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities if max(i, j) in own]
+        streams = self.nodes[1 + node]
+        equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities if max(i, j) in streams]
         return equalities + [
             f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y} + {n}"
             for (i, x), op, (j, y), n in self.comparisons
-            if max(i, j) in own
+            if max(i, j) in streams
         ]
 
     def query(self) -> Query:
@@ -232,9 +232,9 @@ class Shape:
 
         def below(k: int) -> list[Branch]:
             return [
-                Branch([streams[i] for i in one.streams], self.predicates(b), one.how, below(b))
-                for b, one in enumerate(self.branches)
-                if one.parent == k
+                Branch([streams[i] for i in branch.streams], self.predicates(b), branch.how, below(b))
+                for b, branch in enumerate(self.branches)
+                if branch.parent == k
             ]
 
         return Query(

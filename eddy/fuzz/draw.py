@@ -111,7 +111,7 @@ def branched(draw: st.DrawFn, n: int) -> Joined:
             node = parents[node] if node >= 0 else -2
         nodes[-1].append(k)
         pairs.append((draw(st.sampled_from(sorted(path))), k))
-    hanging = [Hanging(how, tuple(own), up) for how, own, up in zip(hows, nodes[1:], parents, strict=True)]
+    hanging = [Hanging(how, tuple(streams), up) for how, streams, up in zip(hows, nodes[1:], parents, strict=True)]
     return pairs, tuple(hanging)
 
 
@@ -151,8 +151,8 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
     compared += [((i, "x"), draw(st.sampled_from(OPERATORS)), (k, "x"), 0) for i, k in sorted(scanned)]
     if any(left[1] == "t" for left, _, _, _ in compared):
         # The intervals connect all streams, so a window may follow from them. A RANGE could contradict them.
-        windows = [None if isinstance(one, Range) or draw(st.booleans()) else one for one in windows]
-    ranged = any(isinstance(one, Range | None) for one in windows)
+        windows = [None if isinstance(window, Range) or draw(st.booleans()) else window for window in windows]
+    ranged = any(isinstance(window, Range | None) for window in windows)
     shape = Shape(
         tuple(windows),
         tuple(map(tuple, columns)),
@@ -160,7 +160,7 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
         **(draw(timings(n)) if ranged else {}),
         text=draw(st.sampled_from((False, False, False, True))),
         breakable=draw(st.booleans()),
-        comparisons=tuple(one for one in compared if ranged or one[0][1] == "x"),
+        comparisons=tuple(comparison for comparison in compared if ranged or comparison[0][1] == "x"),
         branches=hanging,
     )
     if branches:
@@ -175,13 +175,13 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
 @st.composite
 def timings(draw: st.DrawFn, n: int) -> dict[str, Any]:
     """Draw what decides the watermark of a query of n streams."""
-    found: dict[str, Any] = {"lateness": draw(st.sampled_from((0, 0, 1, 4)))}
-    found["watermark"] = draw(st.sampled_from(("slowest", "slowest", "fastest")))
-    if found["watermark"] == "slowest":
-        found["idle_after"] = draw(st.sampled_from((None, None, 0, 3)))
+    options: dict[str, Any] = {"lateness": draw(st.sampled_from((0, 0, 1, 4)))}
+    options["watermark"] = draw(st.sampled_from(("slowest", "slowest", "fastest")))
+    if options["watermark"] == "slowest":
+        options["idle_after"] = draw(st.sampled_from((None, None, 0, 3)))
     if draw(st.integers(0, 2)) == 2:
-        found["late_of"] = tuple(draw(st.lists(st.sampled_from((None, 0, 2, 5)), min_size=n, max_size=n)))
-    return found
+        options["late_of"] = tuple(draw(st.lists(st.sampled_from((None, 0, 2, 5)), min_size=n, max_size=n)))
+    return options
 
 
 @st.composite
@@ -191,17 +191,17 @@ def comparisons(draw: st.DrawFn, pairs: Sequence[tuple[int, int]]) -> list[Compa
     Intervals that are drawn one by one may contradict each other. So either equal times fulfil all of them, or times
     that rise from stream to stream.
     """
-    found: list[Compared] = []
+    compared: list[Compared] = []
     kind = draw(st.integers(0, 3))
     spans = ((1, 9), (1, 20)) if kind == 3 else ((0, 3), (-2, 2), (-1, 9), (-9, 0), (0, 0))
     for i, k in map(sorted, pairs if kind else ()):
         low, high = draw(st.sampled_from(spans))
-        found += [((k, "t"), ">=", (i, "t"), low), ((k, "t"), "<=", (i, "t"), high)]
+        compared += [((k, "t"), ">=", (i, "t"), low), ((k, "t"), "<=", (i, "t"), high)]
     if kind in (0, 1):
         for i, k in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=3, unique_by=frozenset)):
             op = draw(st.sampled_from(OPERATORS))
-            found.append(((i, "x"), op, (k, "x"), draw(st.integers(0, 2))))
-    return found
+            compared.append(((i, "x"), op, (k, "x"), draw(st.integers(0, 2))))
+    return compared
 
 
 class Planned(Protocol):
@@ -396,21 +396,24 @@ class StepWriter(PlanWriter):
         """
         rows = []
         for k in range(len(picks) // ROW_BYTES):
-            own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            i = (k % period + own[0]) % len(self.shape.windows)
-            self.clock += own[1] % 3 == 1
+            row_bytes = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
+            i = (k % period + row_bytes[0]) % len(self.shape.windows)
+            self.clock += row_bytes[1] % 3 == 1
             text, base = self.shape.text, self.drift * self.clock
             keys: dict[str, int | str | None] = {}
             for x, column in enumerate(self.shape.columns[i]):
-                value = self.key_values[own[3 + x % (ROW_BYTES - 3)] % len(self.key_values)] + base // 4
-                long = "-" * LONG_KEY * (own[2] % 8 == 7)
+                value = self.key_values[row_bytes[3 + x % (ROW_BYTES - 3)] % len(self.key_values)] + base // 4
+                long = "-" * LONG_KEY * (row_bytes[2] % 8 == 7)
                 keys[column] = f"key {value}{long}" if text else value
-            if own[2] == 255 and keys:
+            if row_bytes[2] == 255 and keys:
                 keys[self.shape.columns[i][0]] = None
             lag, drag = self.paces[i % len(self.paces)]
             age = lag + self.clock * drag // 16
-            age += own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
-            time, value = self.clock - age if self.shape.timed else 0, own[7] // 16 % 4 if self.shape.valued else 0
+            age += row_bytes[2] % 16 % (self.shape.lateness + 3) if row_bytes[2] % 4 == 3 else 0
+            time, value = (
+                self.clock - age if self.shape.timed else 0,
+                row_bytes[7] // 16 % 4 if self.shape.valued else 0,
+            )
             row = Row(i, keys, time, self.numbers[i], value)
             self.numbers[i] += 1
             name, values = NAMES[i], self.shape.values(row)

@@ -169,7 +169,7 @@ class Hunt:
         start = time.monotonic()
         end = start + seconds
 
-        def one(case: AnyCase) -> None:
+        def play(case: AnyCase) -> None:
             now = time.monotonic()
             self.seconds = now - start
             if self.failure is None and (now > end or self.total.cases == most):
@@ -197,12 +197,12 @@ class Hunt:
             for number, (kind, strategy) in enumerate(itertools.cycle(rounds)):
                 if self.failure is not None:
                     break
-                self._round(one, kind, strategy, self.seed * 1_000_003 + number)
+                self._round(play, kind, strategy, self.seed * 1_000_003 + number)
         except Enough:
             pass
         self.seconds = time.monotonic() - start
 
-    def _round(self, one: Callable[[AnyCase], None], kind: Kind, strategy: str, seed: int) -> None:
+    def _round(self, play_case: Callable[[AnyCase], None], kind: Kind, strategy: str, seed: int) -> None:
         drawn: SearchStrategy[Any]
         match kind:
             case "sql":
@@ -226,7 +226,7 @@ class Hunt:
             suppress_health_check=list(HealthCheck),
         )
         try:
-            seeded(seed)(search(given(drawn)(one)))()
+            seeded(seed)(search(given(drawn)(play_case)))()
         except Exception:
             # The last failure is the smallest: Hypothesis plays the smallest case once more at the end.
             if self.failure is None:

@@ -127,8 +127,8 @@ class OracleClock:
 
 def clock_of(streams: Sequence[OracleStream], lateness: Any, watermark: str, idle_after: Any) -> OracleClock:
     """Return a new clock of some streams; `lateness` is that of streams without one of their own."""
-    own = {stream.name: lateness if stream.lateness is None else stream.lateness for stream in streams}
-    return OracleClock(own, watermark, idle_after)
+    by_stream = {stream.name: lateness if stream.lateness is None else stream.lateness for stream in streams}
+    return OracleClock(by_stream, watermark, idle_after)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Oracle:
             else:
                 self.clock.come(name, self._time(name, row))
                 fates.append("late" if before is not None and self._time(name, row) < before else "arrived")
-        came = [self._time(*one) for one, fate in zip(arrivals, fates, strict=True) if fate == "arrived"]
+        came = [self._time(*arrival) for arrival, fate in zip(arrivals, fates, strict=True) if fate == "arrived"]
         rising, outcomes = came == sorted(came), []
         for (name, row), fate in zip(arrivals, fates, strict=True):
             if fate == "arrived" and rising:
@@ -229,16 +229,16 @@ class Oracle:
         The result filter is not asked. Nothing changes.
         """
         self.tuples[name].append(row)
-        found = self._combinations(name, len(self.tuples[name]) - 1, most)
+        combinations = self._combinations(name, len(self.tuples[name]) - 1, most)
         self.tuples[name].pop()
-        return found is None
+        return combinations is None
 
     def answer(self) -> list[Result]:
         """Return the maintained answer: the results whose components are all in their windows now, found anew."""
         first, left = self.query.streams[0].name, [self.gone(stream.name) for stream in self.query.streams]
         numbers = range(left[0], len(self.tuples[first]))
-        found = [result for number in numbers for result in self._results(first, number)]
-        return sorted(one for one in found if all(n >= low for n, low in zip(one, left, strict=True)))
+        results = [result for number in numbers for result in self._results(first, number)]
+        return sorted(result for result in results if all(n >= low for n, low in zip(result, left, strict=True)))
 
     def copy(self) -> Oracle:
         """Return an oracle in the same state, to try arrivals on."""
@@ -303,23 +303,26 @@ class Oracle:
     def _combinations(self, name: str, number: int, most: int | None = None) -> list[Result] | None:
         """Return the results before the result filter; None if more than `most` combinations come out of some loop."""
         loops = self._nest(name)
-        found: list[tuple[Result, tuple[Row, ...]]] = [((number,), (self.row(name, number),))]
+        combinations: list[tuple[Result, tuple[Row, ...]]] = [((number,), (self.row(name, number),))]
         for k, (inner, equalities) in enumerate(loops[1:], start=2):
             # Intervals alone decide which tuples join, so a tuple that a derived window dropped can join none.
             low = 0 if self._stream[inner].window == "derived" else self.gone(inner)
             window = list(enumerate(self.tuples[inner][low:], start=low))
-            found = [
+            combinations = [
                 ((*numbers, n), (*rows, row))
-                for numbers, rows in found
+                for numbers, rows in combinations
                 for n, row in window
                 if all(rows[i][x] is not None and rows[i][x] == row[y] for i, x, y in equalities)
                 and self._compare(loops[:k], (*rows, row))
                 and self._in_range(loops[:k], (*rows, row))
             ]
-            if most is not None and len(found) > most:
+            if most is not None and len(combinations) > most:
                 return None
-        at = [next(i for i, (own, _) in enumerate(loops) if own == stream.name) for stream in self.query.streams]
-        return [tuple(numbers[i] for i in at) for numbers, _ in found]
+        at = [
+            next(i for i, (loop_name, _) in enumerate(loops) if loop_name == stream.name)
+            for stream in self.query.streams
+        ]
+        return [tuple(numbers[i] for i in at) for numbers, _ in combinations]
 
     def _nest(self, first: str) -> tuple[Loop, ...]:
         """Return the loops around a tuple of a stream, each over a stream with a predicate to those before it."""

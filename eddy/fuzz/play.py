@@ -247,7 +247,7 @@ class Game(RuntimeGame[CaseModel]):
         if not self.case.shape.branches:
             used = pipeline.nbytes
             assert most is None or used <= most, f"{used} bytes, not {most} at most"
-        got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
+        got = {name: late_rows["n"].to_pylist() for name, late_rows in self.runtime.late().items()}
         dropped = sum(pipeline.late.rows.dropped) - dropped
         assert most is not None or not dropped, f"{dropped} late rows were dropped without a bound"
         compare_late(got, wanted.late, dropped)
@@ -348,7 +348,7 @@ def expected(case: Case, oracle: Oracle | BranchOracle, rows: Sequence[Row], wat
     """Feed a push, which may give a watermark, to the oracle; return what it must give."""
     if isinstance(oracle, Oracle):
         outcomes, late = expected_outcomes(case, oracle, rows, watermark)
-        results = sum(len(one.results) + len(one.expired) + len(one.displaced) for one in outcomes)
+        results = sum(len(outcome.results) + len(outcome.expired) + len(outcome.displaced) for outcome in outcomes)
         return Expected(expected_groups(case, oracle, outcomes), late, results)
     ended, begun, fates = oracle.push(named_rows(case, rows), watermark)
     late = {}
@@ -369,9 +369,9 @@ def branch_groups(case: Case, oracle: BranchOracle, ended: list[Numbers], begun:
     if case.results == "count":
         return [[("+I", len(begun))], [("-D", len(ended))]] if changelog else [[(len(begun),)]]
     groups: list[Group] = []
-    for sign, found in (("-D", ended), ("+I", begun)):
+    for sign, rows in (("-D", ended), ("+I", begun)):
         group: list[tuple[Any, ...]] = []
-        for row in found:
+        for row in rows:
             shown = [(NAMES[i], row[i]) for i in case.shape.shown]
             ids = case.results == "ids"
             values = (n if ids or n is None else oracle.rows[name][n]["n"] for name, n in shown)
@@ -390,7 +390,7 @@ def expected_outcomes(
     late: dict[str, list[int]] = {}
     named = named_rows(case, rows)
     if watermark is None:
-        outcomes = [oracle.arrive(*one) for one in named]
+        outcomes = [oracle.arrive(*arrival) for arrival in named]
     else:
         outcomes, ended = oracle.push(named, watermark)
         outcomes.append(ArrivalOutcome("rejected", expired=ended))
@@ -446,12 +446,12 @@ def expected_rows(case: Case, oracle: Oracle, results: Iterable[Result]) -> Iter
 
 def batches(case: Case, rows: Iterable[Row], v: int = 1) -> dict[str, pa.RecordBatch]:
     """Return rows as the batches that a push takes; `v` is the value of column v in rows of the first stream."""
-    found: dict[int, list[Row]] = {}
+    by_stream: dict[int, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.stream, []).append(row)
+        by_stream.setdefault(row.stream, []).append(row)
     return {
         NAMES[i]: pa.RecordBatch.from_pylist(
-            [case.shape.values(row, v if i == 0 else 1) for row in own], schema=case.shape.schema(i)
+            [case.shape.values(row, v if i == 0 else 1) for row in stream_rows], schema=case.shape.schema(i)
         )
-        for i, own in sorted(found.items())
+        for i, stream_rows in sorted(by_stream.items())
     }

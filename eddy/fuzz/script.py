@@ -167,8 +167,8 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
 
 def helpers(lines: Collection[str]) -> str:
     """Return the functions that the steps of a script need, of those that all kinds of cases have."""
-    found = {"transition_in_vain(": IN_VAIN, "refused(": NO_ROOM, "demote(": DEMOTE}
-    return "".join(text for name, text in found.items() if any(line.startswith(name) for line in lines))
+    definitions = {"transition_in_vain(": IN_VAIN, "refused(": NO_ROOM, "demote(": DEMOTE}
+    return "".join(text for name, text in definitions.items() if any(line.startswith(name) for line in lines))
 
 
 def _setup(case: Case) -> str:
@@ -206,10 +206,10 @@ def _streams(shape: Shape, streams: Iterable[int], indent: str) -> list[str]:
 
 def _branches(shape: Shape, parent: int, indent: str) -> list[str]:
     lines = []
-    for k, one in enumerate(shape.branches):
-        if one.parent == parent:
-            lines += [f"{indent}eddy.Branch(", *_streams(shape, one.streams, indent + "    ")]
-            lines += [f"{indent}    {shape.predicates(k)!r},", f"{indent}    {one.how!r},"]
+    for k, branch in enumerate(shape.branches):
+        if branch.parent == parent:
+            lines += [f"{indent}eddy.Branch(", *_streams(shape, branch.streams, indent + "    ")]
+            lines += [f"{indent}    {shape.predicates(k)!r},", f"{indent}    {branch.how!r},"]
             lines += [f"{indent}    [", *_branches(shape, k, indent + " " * 8), f"{indent}    ],", f"{indent}),"]
     return lines
 

@@ -64,7 +64,7 @@ class TableBranch:
 
     def all_inputs(self) -> list[TableInput]:
         """Return its inputs, and those of the branches below it."""
-        return [*self.inputs, *(one for branch in self.branches for one in branch.all_inputs())]
+        return [*self.inputs, *(source for branch in self.branches for source in branch.all_inputs())]
 
 
 @dataclass
@@ -93,9 +93,9 @@ class TableOracle:
     """Of each table with versions, the version of each key, and whether it is that of a delete."""
 
     def __post_init__(self) -> None:
-        self.every = [*self.inputs, *(one for branch in self.branches for one in branch.all_inputs())]
-        self.arrived = {one.name: [] for one in self.every}
-        self.alive = {one.name: {} for one in self.every if one.key}
+        self.every = [*self.inputs, *(source for branch in self.branches for source in branch.all_inputs())]
+        self.arrived = {source.name: [] for source in self.every}
+        self.alive = {source.name: {} for source in self.every if source.key}
 
     def arrive(self, name: str, row: Row, deletes: bool = False, watermark: Any = None) -> list[Change]:
         """Take a row of a stream, or a change of a table, and return what it does to the answer.
@@ -105,15 +105,15 @@ class TableOracle:
 
         watermark   that with the row; None = as before
         """
-        own = next(one for one in self.every if one.name == name)
-        kept = own.keep is None or own.keep(row) is True
-        if not own.key and not kept:
+        source = next(source for source in self.every if source.name == name)
+        kept = source.keep is None or source.keep(row) is True
+        if not source.key and not kept:
             return []
         self.due = self.due if watermark is None else watermark
-        left = [("-D", one) for one in self.expire()]
+        left = [("-D", result) for result in self.expire()]
         self.arrived[name].append(row)
-        if own.key:
-            key = tuple(row[column] for column in own.key)
+        if source.key:
+            key = tuple(row[column] for column in source.key)
             self.alive[name].pop(key, None)
             if kept and not deletes:
                 self.alive[name][key] = len(self.arrived[name]) - 1
@@ -121,11 +121,11 @@ class TableOracle:
             self.expire()
         before, self.standing = self.standing, set(self._branched() if self.branches else self._results(()))
         ended, begun = sorted(before - self.standing), sorted(self.standing - before)
-        pairs = list(self._pairs(own, ended, begun)) if own.key else []
+        pairs = list(self._pairs(source, ended, begun)) if source.key else []
         replaced, new = {left for left, _ in pairs}, {right for _, right in pairs}
-        changes = left + [("-D", one) for one in ended if one not in replaced]
+        changes = left + [("-D", result) for result in ended if result not in replaced]
         changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
-        return changes + [("+I", one) for one in begun if one not in new]
+        return changes + [("+I", result) for result in begun if result not in new]
 
     def advance(self, watermark: Any) -> list[Change]:
         """Take a watermark without a row, and return what it does to the answer."""
@@ -142,7 +142,7 @@ class TableOracle:
 
     def expire(self) -> list[Result]:
         """Let the results end whose rows have left their windows; return those that are taken back, in order."""
-        over = {one for one in self.standing if not self._stands(one)}
+        over = {result for result in self.standing if not self._stands(result)}
         self.standing -= over
         if self.expiry == "final":
             self.final |= over
@@ -151,16 +151,16 @@ class TableOracle:
 
     def is_stale(self, name: str, row: Row, deletes: bool = False) -> bool:
         """Return whether a change does not arrive because its key has a newer version; note its version otherwise."""
-        own = next(one for one in self.every if one.name == name)
-        if not own.version:
+        source = next(source for source in self.every if source.name == name)
+        if not source.version:
             return False
         known = self.newest.setdefault(name, {})
-        key, version = tuple(row[column] for column in own.key), row[own.version]
+        key, version = tuple(row[column] for column in source.key), row[source.version]
         if key in known and version < known[key][0]:
             return True
-        known[key] = version, deletes or (own.keep is not None and own.keep(row) is not True)
-        if own.tombstones is not None:
-            end = max(at for at, _ in known.values()) - own.tombstones
+        known[key] = version, deletes or (source.keep is not None and source.keep(row) is not True)
+        if source.tombstones is not None:
+            end = max(at for at, _ in known.values()) - source.tombstones
             self.newest[name] = {key: (at, gone) for key, (at, gone) in known.items() if not gone or at >= end}
         return False
 
@@ -169,18 +169,18 @@ class TableOracle:
 
         One result replaces another if their rows of streams, and the keys of their versions, are the same.
         """
-        ended = {self._identity(one): one for one in sorted(before - self.answer)}
-        begun = {self._identity(one): one for one in sorted(self.answer - before)}
-        changes = [("-D", one) for key, one in ended.items() if key not in begun]
-        for key, one in begun.items():
-            changes += [("-U", ended[key]), ("+U", one)] if key in ended else []
-        return changes + [("+I", one) for key, one in begun.items() if key not in ended]
+        ended = {self._identity(result): result for result in sorted(before - self.answer)}
+        begun = {self._identity(result): result for result in sorted(self.answer - before)}
+        changes = [("-D", result) for key, result in ended.items() if key not in begun]
+        for key, result in begun.items():
+            changes += [("-U", ended[key]), ("+U", result)] if key in ended else []
+        return changes + [("+I", result) for key, result in begun.items() if key not in ended]
 
     def _identity(self, result: Result) -> tuple[Any, ...]:
         """Return the keys of the versions, and the numbers of the rows, of a result."""
         return tuple(
-            tuple(self.row(one.name, n)[column] for column in one.key) if one.key and n >= 0 else n
-            for one, n in zip(self.every, result, strict=True)
+            tuple(self.row(source.name, n)[column] for column in source.key) if source.key and n >= 0 else n
+            for source, n in zip(self.every, result, strict=True)
         )
 
     @property
@@ -192,42 +192,46 @@ class TableOracle:
         """Return a row by its number."""
         return self.arrived[name][number]
 
-    def _pairs(self, own: TableInput, ended: list[Result], begun: list[Result]) -> Iterator[tuple[Result, Result]]:
+    def _pairs(self, table: TableInput, ended: list[Result], begun: list[Result]) -> Iterator[tuple[Result, Result]]:
         """Yield the results that differ in the version of the changed table alone."""
-        k = [one.name for one in self.every].index(own.name)
+        k = [source.name for source in self.every].index(table.name)
         for left in ended:
             for right in begun:
                 if left[:k] == right[:k] and left[k + 1 :] == right[k + 1 :]:
                     yield left, right
 
-    def _low(self, one: TableInput) -> int:
+    def _low(self, stream: TableInput) -> int:
         """Return the number of the oldest row in the window of a stream; rows leave in the order of their arrival."""
-        rows = self.arrived[one.name]
-        if one.span is None:
-            return 0 if one.rows is None else max(0, len(rows) - one.rows)
+        rows = self.arrived[stream.name]
+        if stream.span is None:
+            return 0 if stream.rows is None else max(0, len(rows) - stream.rows)
         if self.due is None:
             return 0
-        end = self.due - one.span
-        return next((n for n, row in enumerate(rows) if row[one.time] >= end), len(rows))
+        end = self.due - stream.span
+        return next((n for n, row in enumerate(rows) if row[stream.time] >= end), len(rows))
 
     def _stands(self, result: Result) -> bool:
         """Return whether the rows of a result are in their windows."""
-        return all(one.key or n < 0 or n >= self._low(one) for one, n in zip(self.every, result, strict=True))
+        return all(source.key or n < 0 or n >= self._low(source) for source, n in zip(self.every, result, strict=True))
 
-    def _present(self, one: TableInput) -> Sequence[int]:
-        if one.key:
-            return sorted(self.alive[one.name].values())
-        return range(self._low(one), len(self.arrived[one.name]))
+    def _present(self, source: TableInput) -> Sequence[int]:
+        if source.key:
+            return sorted(self.alive[source.name].values())
+        return range(self._low(source), len(self.arrived[source.name]))
 
     def _in_time(self, match: Mapping[str, int]) -> bool:
         """Return whether no row of a RANGE window is too old for the youngest row of a stream."""
-        timed = [(one, self.row(one.name, match[one.name])) for one in self.every if one.time and one.name in match]
-        newest = max((row[one.time] for one, row in timed), default=None)
-        return all(one.span is None or newest - row[one.time] <= one.span for one, row in timed)
+        timed = [
+            (source, self.row(source.name, match[source.name]))
+            for source in self.every
+            if source.time and source.name in match
+        ]
+        newest = max((row[source.time] for source, row in timed), default=None)
+        return all(source.span is None or newest - row[source.time] <= source.span for source, row in timed)
 
     def _results(self, numbers: Result) -> Iterator[Result]:
         if len(numbers) == len(self.inputs):
-            if self._in_time({one.name: n for one, n in zip(self.inputs, numbers, strict=True)}):
+            if self._in_time({source.name: n for source, n in zip(self.inputs, numbers, strict=True)}):
                 yield numbers
             return
         for n in self._present(self.inputs[len(numbers)]):
@@ -245,7 +249,7 @@ class TableOracle:
                 alone = [{second.name: n} for n in self._present(second)]
                 rows += [row for row in alone if not list(self._matches(row, [core], branch.predicates))]
         for row in rows:
-            yield tuple(row.get(one.name, -1) for one in self.every)
+            yield tuple(row.get(source.name, -1) for source in self.every)
 
     def _matches(
         self, above: Mapping[str, int], inputs: Sequence[TableInput], predicates: Sequence[tuple[Column, str, Column]]
@@ -262,16 +266,16 @@ class TableOracle:
 
     def _rows(self, match: Mapping[str, int], branches: Sequence[TableBranch]) -> list[Mapping[str, int]]:
         """Return the rows of a match: the combinations of what its branches contribute."""
-        found = [match]
-        for one in branches:
-            partners = self._matches(match, one.inputs, one.predicates)
-            options = [row for partner in partners for row in self._rows(partner, one.branches)]
-            if one.how in ("semi", "anti"):
-                if bool(options) != (one.how == "semi"):
+        rows = [match]
+        for branch in branches:
+            partners = self._matches(match, branch.inputs, branch.predicates)
+            options = [row for partner in partners for row in self._rows(partner, branch.branches)]
+            if branch.how in ("semi", "anti"):
+                if bool(options) != (branch.how == "semi"):
                     return []
                 options = [match]
-            found = [{**row, **option} for row in found for option in options or [match]]
-        return found
+            rows = [{**row, **option} for row in rows for option in options or [match]]
+        return rows
 
     def _hold(self, match: Mapping[str, int], predicates: Sequence[tuple[Column, str, Column]]) -> bool:
         """Return whether all predicates hold that compare components of a match."""
@@ -284,7 +288,7 @@ class TableOracle:
 
     def _agree(self, numbers: Result) -> bool:
         """Return whether the last component fulfils all predicates with those before it."""
-        rows = {one.name: self.row(one.name, n) for one, n in zip(self.inputs, numbers, strict=False)}
+        rows = {source.name: self.row(source.name, n) for source, n in zip(self.inputs, numbers, strict=False)}
         last = self.inputs[len(numbers) - 1].name
         for (a, x), op, (b, y) in self.predicates:
             if last in (a, b) and a in rows and b in rows:

@@ -51,22 +51,22 @@ def first_rows(
         groups.setdefault(tuple(_unified(row[column]) for column in by), []).append(number)
 
     def compared(left: Number, right: Number) -> int:
-        for one in order:
-            found = _compared(rows[left][one.column], rows[right][one.column], one)
-            if found:
-                return found
+        for sort_key in order:
+            sign = _compared(rows[left][sort_key.column], rows[right][sort_key.column], sort_key)
+            if sign:
+                return sign
         return -1 if left < right else 1
 
-    return {key: sorted(own, key=cmp_to_key(compared))[:n] for key, own in groups.items()}
+    return {key: sorted(numbers, key=cmp_to_key(compared))[:n] for key, numbers in groups.items()}
 
 
-def _compared(left: Any, right: Any, one: OracleOrder) -> int:
+def _compared(left: Any, right: Any, sort_key: OracleOrder) -> int:
     if left is None or right is None:
         if left is None and right is None:
             return 0
-        return -1 if (left is None) == one.nulls_first else 1
-    found = _values_compared(left, right)
-    return -found if one.descending else found
+        return -1 if (left is None) == sort_key.nulls_first else 1
+    sign = _values_compared(left, right)
+    return -sign if sort_key.descending else sign
 
 
 def _values_compared(left: Any, right: Any) -> int:
@@ -91,7 +91,7 @@ def changes(
 
     paired   whether the rows at one place of a group are one row before and after; else the place is 0
     """
-    found = list[tuple[Number | None, Number | None, int]]()
+    difference = list[tuple[Number | None, Number | None, int]]()
     for key in {**before, **after}:
         had, has = before.get(key, ()), after.get(key, ())
         if paired:
@@ -99,8 +99,8 @@ def changes(
                 old = had[place] if place < len(had) else None
                 new = has[place] if place < len(has) else None
                 if old != new:
-                    found.append((old, new, place))
+                    difference.append((old, new, place))
         else:
-            found += [(old, None, 0) for old in had if old not in has]
-            found += [(None, new, 0) for new in has if new not in had]
-    return found
+            difference += [(old, None, 0) for old in had if old not in has]
+            difference += [(None, new, 0) for new in has if new not in had]
+    return difference

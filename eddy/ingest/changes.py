@@ -65,12 +65,12 @@ def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
 
 def spread(order: Order, changed: Mapping[int, TableChanges]) -> Order:
     """Return the order of changes and rows; that of the rows that were pushed is given."""
-    if all(one.sources is None for one in changed.values()):
+    if all(changes.sources is None for changes in changed.values()):
         return order
     repeats = np.ones(len(order), np.int64)
-    for i, one in changed.items():
-        if one.sources is not None:
-            repeats[order == i] = np.bincount(one.sources, minlength=one.pushed)
+    for i, changes in changed.items():
+        if changes.sources is not None:
+            repeats[order == i] = np.bincount(changes.sources, minlength=changes.pushed)
     return np.repeat(order, repeats)
 
 
@@ -175,16 +175,16 @@ class ChangeReader:
 
 def comparable(column: pa.Array) -> pa.Array:
     """Return a key column in a type of which Arrow compares the values. 0.0 and -0.0 are the same bits then."""
-    found = to_plain(column)
-    if pt.is_floating(found.type):
-        return pc.add(found.cast(pa.float64()), 0.0)
-    return found
+    plain_column = to_plain(column)
+    if pt.is_floating(plain_column.type):
+        return pc.add(plain_column.cast(pa.float64()), 0.0)
+    return plain_column
 
 
 def is_true(column: pa.Array) -> Mask:
     """Return a column of booleans without a null as a mask."""
-    found: Mask = np.asarray(column.cast(pa.uint8())).astype(bool)
-    return found
+    mask: Mask = np.asarray(column.cast(pa.uint8())).astype(bool)
+    return mask
 
 
 def is_one_of(ops: pa.Array, values: tuple[str, ...]) -> Mask:

@@ -74,8 +74,8 @@ class Clock:
     @property
     def watermark(self) -> int | None:
         """The watermark in ticks, None before the first."""
-        found = int(self.state[2 * self._n + WATERMARK])
-        return None if found == -FOREVER else found
+        watermark = int(self.state[2 * self._n + WATERMARK])
+        return None if watermark == -FOREVER else watermark
 
     @property
     def greatest(self) -> int:
@@ -85,8 +85,8 @@ class Clock:
     @property
     def newest(self) -> list[int]:
         """Per stream the greatest event time that came, -FOREVER before its first row."""
-        found: list[int] = self.state[: self._n].tolist()
-        return found
+        newest: list[int] = self.state[: self._n].tolist()
+        return newest
 
     @property
     def in_order(self) -> bool:
@@ -120,10 +120,10 @@ class Clock:
             rows = np.concatenate(present)  # the times of one stream may lie in read-only memory
             late = np.zeros(len(rows), np.uint8)
             how = PAST if past else BY_ROWS if given is None else GIVEN
-            found, by_time = read_clock(
+            late_count, by_time = read_clock(
                 order, rows, cursor, self._lateness, self._idle, self.rule.slowest, how, state, marks, late, because
             )
-            late = late if found else late[:0]
+            late = late if late_count else late[:0]
             if given is not None:
                 # If the rows come in order of event time, the watermark rises with them.
                 marks[:] = np.minimum(marks, given) if by_time else before
@@ -141,8 +141,8 @@ class Clock:
     @property
     def since(self) -> list[int]:
         """Per stream the greatest event time of all streams when its last row had come."""
-        found: list[int] = self.state[self._n : 2 * self._n].tolist()
-        return found
+        since: list[int] = self.state[self._n : 2 * self._n].tolist()
+        return since
 
     def resume(self, contents: Mapping[str, Any], behind: int, require: Require) -> None:
         """Continue as the clock with these `contents`; `behind` as in the state.
@@ -157,8 +157,8 @@ class Clock:
 
     def to_parts(self) -> list[int]:
         """Return the parts from which `load_parts` continues."""
-        found: list[int] = self.state.tolist()
-        return found
+        parts: list[int] = self.state.tolist()
+        return parts
 
     def load_parts(self, parts: Parts) -> None:
         """Continue as the clock that had these parts, under "clock". Raises StateError for parts that do not fit."""
@@ -185,18 +185,18 @@ def clock_of(query: Query) -> Clock | None:
     rule = query.clock_rule
     if query.timeless:
         # A change has no event time.
-        own = [i for i in range(len(query.streams)) if i not in query.timeless]
-        rule = rule._replace(lateness=tuple(rule.lateness[i] for i in own))
+        timed = [i for i in range(len(query.streams)) if i not in query.timeless]
+        rule = rule._replace(lateness=tuple(rule.lateness[i] for i in timed))
     return Clock(rule, max((window.size for window in graph.windows if window.kind == WindowKind.RANGE), default=0))
 
 
 def behind_in(modules: Modules) -> int:
     """Return the greatest span by which a tuple in a window is older than an earlier tuple of its stream."""
-    found = 0
+    behind = 0
     for i in range(modules.graph.n_streams):
         low, following = modules.streams[i, [S_LO, S_NEXT]].tolist()
-        found = max(found, behind_of(modules.times_of(i, np.arange(low, following))))
-    return found
+        behind = max(behind, behind_of(modules.times_of(i, np.arange(low, following))))
+    return behind
 
 
 def behind_of(times: Times) -> int:

@@ -107,14 +107,14 @@ class EnvelopeReader(ChangeReader):
 
         What is missing is null, and the rest is left out.
         """
-        place, found = self.table.place, arrow_table(rows, self.table.place)
+        place, table = self.table.place, arrow_table(rows, self.table.place)
         wanted = (*self._parts, OP_COLUMN, *(() if self._version is None else (SOURCE, self._version)))
         columns: dict[str, Any]
-        if found is not None:
-            doubled = [one for one in wanted if found.schema.names.count(one) > 1]
+        if table is not None:
+            doubled = [name for name in wanted if table.schema.names.count(name) > 1]
             if doubled:
-                raise InputError(f"{place}: column {doubled[0]!r} occurs twice in {found.schema.names}")
-            columns, n = {one: found.column(one) for one in wanted if one in found.schema.names}, found.num_rows
+                raise InputError(f"{place}: column {doubled[0]!r} occurs twice in {table.schema.names}")
+            columns, n = {name: table.column(name) for name in wanted if name in table.schema.names}, table.num_rows
         elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
             for k, row in enumerate(rows):
                 if not isinstance(row, Mapping):
@@ -123,14 +123,14 @@ class EnvelopeReader(ChangeReader):
                         " a value push {'key': …} with the key of the message"
                     )
             given = set().union(*rows)
-            columns, n = {one: [row.get(one) for row in rows] for one in wanted if one in given}, len(rows)
+            columns, n = {name: [row.get(name) for row in rows] for name in wanted if name in given}, len(rows)
         elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
             frame: Any = rows
-            columns = {one: frame[one] for one in wanted if one in frame}
-            for one, values in columns.items():
+            columns = {name: frame[name] for name in wanted if name in frame}
+            for name, values in columns.items():
                 if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
                     raise InputError(
-                        f"{place}: column {one!r} is {values!r}; give a sequence with a value for each row"
+                        f"{place}: column {name!r} is {values!r}; give a sequence with a value for each row"
                     )
             n = max(map(len, columns.values()), default=0)
         else:
@@ -146,7 +146,7 @@ class EnvelopeReader(ChangeReader):
         nulls = pa.nulls(n)
         ops = columns.get(OP_COLUMN, nulls)
         if not isinstance(ops, pa.Array | pa.ChunkedArray):
-            ops = [None if _is_missing(one) else one for one in ops]
+            ops = [None if _is_missing(operation) else operation for operation in ops]
         ops = checked_rows({OP_COLUMN: ops}, self._schema, place).column(0)
         parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
         lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
@@ -160,20 +160,28 @@ class EnvelopeReader(ChangeReader):
         if name is None:
             return None
         place, schema = self.table.place, pa.schema([(name, pa.int64())])
-        source, own = columns.get(SOURCE), checked_rows({name: columns.get(name, pa.nulls(n))}, schema, place).column(0)
+        source, envelope_versions = (
+            columns.get(SOURCE),
+            checked_rows({name: columns.get(name, pa.nulls(n))}, schema, place).column(0),
+        )
         if isinstance(source, pa.Array | pa.ChunkedArray):
             held = checked_rows({SOURCE: source}, pa.schema([(SOURCE, source.type)]), place).column(0)
             fields = held.type.names if pt.is_struct(held.type) else []
-            inner, files = (pc.struct_field(held, one) if one in fields else pa.nulls(n) for one in (name, FILE))
+            inner, files = (pc.struct_field(held, field) if field in fields else pa.nulls(n) for field in (name, FILE))
         else:
-            values = [None if _is_missing(one) else one for one in (source if source is not None else [None] * n)]
+            values = [
+                None if _is_missing(struct) else struct for struct in (source if source is not None else [None] * n)
+            ]
             inner, files = (
-                [one.get(part) if isinstance(one, Mapping) else None for one in values] for part in (name, FILE)
+                [struct.get(part) if isinstance(struct, Mapping) else None for struct in values]
+                for part in (name, FILE)
             )
-        found = checked_rows({name: inner}, schema, place).column(0)
+        source_versions = checked_rows({name: inner}, schema, place).column(0)
         if name == POSITION:
-            found = self._in_log(found, checked_rows({FILE: files}, pa.schema([(FILE, pa.string())]), place).column(0))
-        return pc.coalesce(found, own)
+            source_versions = self._in_log(
+                source_versions, checked_rows({FILE: files}, pa.schema([(FILE, pa.string())]), place).column(0)
+            )
+        return pc.coalesce(source_versions, envelope_versions)
 
     def _in_log(self, positions: pa.Array, files: pa.Array) -> pa.Array:
         """Return positions in files of a log as positions in the log. Raises InputError for a file without a number."""
@@ -192,26 +200,26 @@ class EnvelopeReader(ChangeReader):
         """Return the rows that a column of envelopes has."""
         place, schema = self.table.place, self._parts[column]
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            found = checked_rows({column: values}, pa.schema([(column, values.type)]), place).column(0)
-            known = is_true(found.is_valid())
+            structs = checked_rows({column: values}, pa.schema([(column, values.type)]), place).column(0)
+            known = is_true(structs.is_valid())
             if not known.any():
                 return _Part(known, checked_rows([], schema, place))
-            if not pt.is_struct(found.type):
+            if not pt.is_struct(structs.type):
                 raise InputError(
-                    f"{place}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
+                    f"{place}: column {column!r} is {structs.type}; in an envelope of Debezium it is a struct of the"
                     " columns of the table"
                 )
-            names = found.type.names
+            names = structs.type.names
             if column == BEFORE and not set(schema.names) <= set(names):
-                return _Part(np.zeros(len(found), bool), checked_rows([], schema, place))
-            fields = taken(found, np.flatnonzero(known)).flatten()
+                return _Part(np.zeros(len(structs), bool), checked_rows([], schema, place))
+            fields = taken(structs, np.flatnonzero(known)).flatten()
             return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, place))
         rows = [None if _is_missing(value) else value for value in values]
         for k, row in enumerate(rows):
             if row is not None and not isinstance(row, Mapping):
                 hint = ", which json.loads makes of a text" if isinstance(row, str | bytes) else ""
                 raise InputError(f"{place}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}")
-            missing = [] if row is None else [one for one in schema.names if one not in row]
+            missing = [] if row is None else [name for name in schema.names if name not in row]
             if missing and column == BEFORE:
                 # Some connectors write the row before without its key; the key of the message has it.
                 rows[k] = None

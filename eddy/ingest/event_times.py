@@ -40,7 +40,7 @@ class EventTimes:
 
     def __init__(self, streams: Sequence[Stream], kind: pa.DataType | None) -> None:
         self._streams, self._kind = streams, kind
-        self._columns = [self._plain_column(one) for one in streams]
+        self._columns = [self._plain_column(stream) for stream in streams]
         self._ends = np.zeros(len(streams), np.int64)
 
     def _plain_column(self, stream: Stream) -> int:
@@ -52,18 +52,18 @@ class EventTimes:
 
     def read(self, batches: Sequence[pa.RecordBatch | None]) -> PushedTimes:
         """Return the event times of the rows of each stream. Raises InputError for a null, and beyond ±2^61 ticks."""
-        found = [None if batch is None else self._of(i, batch) for i, batch in enumerate(batches)]
-        present = [times for times in found if times is not None]
+        by_stream = [None if batch is None else self._of(i, batch) for i, batch in enumerate(batches)]
+        present = [times for times in by_stream if times is not None]
         every = np.concatenate(present) if present else _NO_TIMES
-        end, rising = 0, np.empty(len(found), np.uint8)
-        for i, times in enumerate(found):
+        end, rising = 0, np.empty(len(by_stream), np.uint8)
+        for i, times in enumerate(by_stream):
             end += 0 if times is None else len(times)
             self._ends[i] = end
         if not survey_times(every, self._ends, rising):
             for i, batch in enumerate(batches):
                 if batch is not None:
                     checked_times(self._streams[i], batch, self._kind)
-        return PushedTimes(found, rising)
+        return PushedTimes(by_stream, rising)
 
     def _of(self, i: int, batch: pa.RecordBatch) -> Times:
         if self._columns[i] >= 0:

@@ -71,14 +71,16 @@ class Gate:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
         self._loose = [loose_columns(schema) for schema in self._schemas]
-        self.changes = {i: change_reader(one) for i, one in enumerate(query.streams) if isinstance(one, KeyedInput)}
+        self.changes = {
+            i: change_reader(stream) for i, stream in enumerate(query.streams) if isinstance(stream, KeyedInput)
+        }
         """What reads the changes of each table, by its position."""
-        self._timeless = [i for i, one in enumerate(query.streams) if isinstance(one, Table)]
+        self._timeless = [i for i, stream in enumerate(query.streams) if isinstance(stream, Table)]
         """The tables whose changes have no event time."""
         self.versions = {
-            i: NewestVersions(one, allowance)
-            for i, one in enumerate(query.streams)
-            if isinstance(one, Table) and one.version is not None
+            i: NewestVersions(stream, allowance)
+            for i, stream in enumerate(query.streams)
+            if isinstance(stream, Table) and stream.version is not None
         }
         """The newest versions of the keys of tables that have versions, by position. Only a commit changes them."""
         self._clocked = [i for i in range(len(query.streams)) if i not in self._timeless]
@@ -166,7 +168,8 @@ class Gate:
         fresh, stale = self._fresh(batches, changed)
         if atomic:
             changed = {
-                i: newest(one, self.changes[i].table.keys) if i in self._timeless else one for i, one in changed.items()
+                i: newest(changes, self.changes[i].table.keys) if i in self._timeless else changes
+                for i, changes in changed.items()
             }
             batches = [changed[i].batch if i in changed and batch else batch for i, batch in enumerate(batches)]
         sequence = None if order is None else spread(checked_order(order, rows, self._places, self._seen), changed)
@@ -182,8 +185,10 @@ class Gate:
             any_order = past or atomic or whole
             tables = [i for i in self._timeless if batches[i] is not None]
             first = np.repeat(np.array(tables, np.uint8), [len(batches[i] or ()) for i in tables])
-            others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], any_order)
-            batches = [batches[i] if i in tables else one for i, one in enumerate(others)]
+            others, then, _ = self._in_order(
+                [None if i in tables else batch for i, batch in enumerate(batches)], any_order
+            )
+            batches = [batches[i] if i in tables else batch for i, batch in enumerate(others)]
             sequence = np.concatenate([first, then])
         elif atomic:
             of_streams = np.isin(sequence, self._timeless, invert=True)
@@ -201,8 +206,11 @@ class Gate:
         if len(ticked.late):
             because = np.zeros(len(batches), np.int64)
             because[self._clocked] = ticked.because
-            keep, found = self._late(batches, times, ticked._replace(because=because))
-            late = stale | {i: one._replace(rows=self._shown_late(i, one.rows)) for i, one in found.items()}
+            keep, late_batches = self._late(batches, times, ticked._replace(because=because))
+            late = stale | {
+                i: late_batch._replace(rows=self._shown_late(i, late_batch.rows))
+                for i, late_batch in late_batches.items()
+            }
             places = np.flatnonzero(kept_places(sequence, batches, keep))
             times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
             batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
@@ -239,13 +247,13 @@ class Gate:
     ) -> tuple[dict[int, NewVersions], dict[int, LateBatch]]:
         """Leave stale changes out of a push; return its versions, and the stale changes, by table."""
         fresh, stale = dict[int, NewVersions](), dict[int, LateBatch]()
-        for i, own in self.versions.items():
+        for i, versions in self.versions.items():
             if i not in changed or not len(changed[i].batch):
                 continue
             # A rejected row is a delete: of both, the tombstone ends.
             given = changed[i]
             given = given._replace(deletes=self._rejected(i, given.batch, given.deletes))
-            changed[i], old, fresh[i] = own.take(given)
+            changed[i], old, fresh[i] = versions.take(given)
             batches[i] = changed[i].batch if len(changed[i].batch) else None
             if old is not None:
                 wanted = self.query.late_by_stream[i] != "count"
@@ -268,12 +276,12 @@ class Gate:
 
     def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, TableChanges]) -> dict[int, Deletes]:
         """Return by table which of its changes are deletes, for tables that have some."""
-        own = {
-            i: one.deletes if i in self.versions else self._rejected(i, batch, one.deletes)
-            for i, one in changed.items()
+        by_table = {
+            i: changes.deletes if i in self.versions else self._rejected(i, batch, changes.deletes)
+            for i, changes in changed.items()
             if (batch := batches[i])
         }
-        return {i: deletes for i, deletes in own.items() if deletes is not None}
+        return {i: deletes for i, deletes in by_table.items() if deletes is not None}
 
     def _rejected(self, i: int, batch: pa.RecordBatch, deletes: Deletes | None) -> Deletes | None:
         """Return which changes of table i are deletes, those among them whose row the filter rejects."""
@@ -284,9 +292,9 @@ class Gate:
         accepted = accepts.accepted(taken(batch, upserts)) if len(upserts) else upserts
         if len(accepted) == len(upserts):
             return deletes
-        found = np.ones(len(batch), bool)
-        found[upserts[accepted]] = False
-        return found
+        gone = np.ones(len(batch), bool)
+        gone[upserts[accepted]] = False
+        return gone
 
     def _changed(
         self, pushed: Mapping[str, object]
@@ -294,10 +302,12 @@ class Gate:
         """Return the rows by stream, the numbers of rows that were pushed, and the changes by table."""
         _check_mapping(pushed)
         read = {i: self.changes[i].read(pushed[self.names[i]]) for i in self.changes if self.names[i] in pushed}
-        batches, rows = self._batches({name: own for name, own in pushed.items() if self._index.get(name) not in read})
-        changed = {i: one for i, one in read.items() if one.pushed}
-        for i, one in changed.items():
-            batches[i], rows[i] = one.batch if one.batch.num_rows else None, one.pushed
+        batches, rows = self._batches(
+            {name: given for name, given in pushed.items() if self._index.get(name) not in read}
+        )
+        changed = {i: changes for i, changes in read.items() if changes.pushed}
+        for i, changes in changed.items():
+            batches[i], rows[i] = changes.batch if changes.batch.num_rows else None, changes.pushed
         return batches, rows, changed
 
     def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
@@ -369,11 +379,11 @@ class Gate:
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""
-        found = self._event_times.read(batches)
-        if found.rising.all():
-            return batches, found.by_stream
-        batches, sorted_times = list(batches), found.by_stream
-        for i in np.flatnonzero(found.rising == 0).tolist():
+        pushed_times = self._event_times.read(batches)
+        if pushed_times.rising.all():
+            return batches, pushed_times.by_stream
+        batches, sorted_times = list(batches), pushed_times.by_stream
+        for i in np.flatnonzero(pushed_times.rising == 0).tolist():
             batch, times = batches[i], sorted_times[i]
             assert batch is not None
             assert times is not None
@@ -438,10 +448,10 @@ class Gate:
         for i, (batch, ticks) in enumerate(zip(batches, times, strict=True)):
             if batch is None or ticks is None:
                 continue
-            own = ticked.late[first : first + len(ticks)]
+            is_late = ticked.late[first : first + len(ticks)]
             first += len(ticks)
-            if own.any():
-                keep[i], rows = np.flatnonzero(own == 0), np.flatnonzero(own)
+            if is_late.any():
+                keep[i], rows = np.flatnonzero(is_late == 0), np.flatnonzero(is_late)
                 wanted = self.query.late_by_stream[i] != "count"
                 behind = int(ticked.because[i]) - int(ticks[rows[0]])
                 late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), behind)

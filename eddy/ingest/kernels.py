@@ -78,7 +78,7 @@ def find_stale(
     it is ahead when a tombstone ends; before int64[2, changes] is scratch; stale uint8[changes] is the output.
     O(changes).
     """
-    n, found = ids.shape[0], 0
+    n, stale_count = ids.shape[0], 0
     greatest, tombstones = until[0], until[1]
     for k in range(n):
         place = u64(ids[u64(k)])
@@ -86,14 +86,14 @@ def find_stale(
         remembered = not gone[place] or newest[place] >= greatest - tombstones
         if versions[u64(k)] < newest[place] and remembered:
             stale[u64(k)] = 1
-            found += 1
+            stale_count += 1
             continue
         newest[place], gone[place] = versions[u64(k)], deletes[u64(k)]
         greatest = max(greatest, versions[u64(k)])
     for k in range(n - 1, -1, -1):
         place = u64(ids[u64(k)])
         newest[place], gone[place] = before[0, u64(k)], before[1, u64(k)]
-    return found
+    return stale_count
 
 
 GREATEST, WATERMARK, BEHIND, UNTIL, SCALARS = 0, 1, 2, 3, 4
@@ -138,7 +138,7 @@ def read_clock(
     (output), the watermark with each; if it is GIVEN, the greatest event time of the push so far, no less than the
     watermark; because int64[streams], -FOREVER before: output, the watermark with the first late row of a stream.
     """
-    n, found, by_time = lateness.shape[0], 0, True
+    n, late_count, by_time = lateness.shape[0], 0, True
     greatest, watermark = state[u64(2 * n + GREATEST)], state[u64(2 * n + WATERMARK)]
     behind, until = state[u64(2 * n + BEHIND)], state[u64(2 * n + UNTIL)]
     silent, holder, high = idle < 2 * FOREVER, np.int64(-1), watermark
@@ -169,7 +169,7 @@ def read_clock(
                 watermark = max(watermark, mark)
         if t < watermark and how != PAST:
             late[at] = 1
-            found += 1
+            late_count += 1
             if because[u64(i)] == -FOREVER:
                 because[u64(i)] = watermark
         else:
@@ -180,4 +180,4 @@ def read_clock(
         marks[u64(a)] = high if how == GIVEN else watermark
     state[u64(2 * n + GREATEST)], state[u64(2 * n + WATERMARK)] = greatest, watermark
     state[u64(2 * n + BEHIND)], state[u64(2 * n + UNTIL)] = behind, until
-    return found, by_time
+    return late_count, by_time

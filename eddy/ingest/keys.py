@@ -59,15 +59,15 @@ def compared_values(place: str, name: str, batch: pa.RecordBatch, kind: pa.DataT
     value beyond ±2^61.
     """
     where = f"{place}, column {name}"
-    column, own = batch.column(name), np.zeros(len(batch), np.uint8)
+    column, missing = batch.column(name), np.zeros(len(batch), np.uint8)
     if pt.is_decimal(kind) and pt.is_integer(plain(column.type)):
         # Arrow casts integers only to decimals that hold all integers of the type.
         column = to_plain(column).cast(pa.decimal128(20, 0))
     column = unified_column(column, kind, where)
-    values = np.ascontiguousarray(_fixed_words(key_type_of(kind), column, own)[:, 0])
-    if own.any():
-        values = np.where(own != 0, np.int64(0), values)
-        dead |= own
+    values = np.ascontiguousarray(_fixed_words(key_type_of(kind), column, missing)[:, 0])
+    if missing.any():
+        values = np.where(missing != 0, np.int64(0), values)
+        dead |= missing
     if not pt.is_floating(kind) and len(values) and (values.min() < -FOREVER or values.max() > FOREVER):
         row = int(np.flatnonzero((values < -FOREVER) | (values > FOREVER))[0])
         raise InputError(
@@ -104,7 +104,7 @@ class KeyEncoder:
         self.components = tuple(tuple(component) for component in components)
         self.types = tuple(types)
         self._key_types = tuple(map(key_type_of, types))
-        self._widths = tuple(one.word_count(kind) for one, kind in zip(self._key_types, types, strict=True))
+        self._widths = tuple(key_type.word_count(kind) for key_type, kind in zip(self._key_types, types, strict=True))
         self.width = sum(self._widths)
         """Words of a key."""
         single = len(self.components) == 1 and len(self.components[0]) == 1
@@ -133,14 +133,14 @@ class KeyEncoder:
             for k, column in enumerate(columns):
                 if key_type.interned:
                     _mark_nulls(column, dead)
-                    own = texts[at].intern(*text_buffers(column), dead).reshape(-1, 1)
+                    key_words = texts[at].intern(*text_buffers(column), dead).reshape(-1, 1)
                 else:
-                    own = _fixed_words(key_type, column, dead)
+                    key_words = _fixed_words(key_type, column, dead)
                 if k == 0:
-                    table[:, at : at + width] = own
+                    table[:, at : at + width] = key_words
                 else:
                     # A row joins only if the columns of a component are equal to each other.
-                    dead |= (table[:, at : at + width] != own).any(axis=1)
+                    dead |= (table[:, at : at + width] != key_words).any(axis=1)
             at += width
 
     def hashes(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
@@ -155,19 +155,19 @@ class KeyEncoder:
             for column in columns:
                 if key_type.interned:
                     _mark_nulls(column, dead)
-                    own = np.zeros((len(batch), 1), np.int64)
-                    hash_rows(*text_buffers(column), own[:, 0])
+                    words = np.zeros((len(batch), 1), np.int64)
+                    hash_rows(*text_buffers(column), words[:, 0])
                 else:
-                    own = _fixed_words(key_type, column, dead)
+                    words = _fixed_words(key_type, column, dead)
                 if first is None:
-                    first = own
-                    for word in range(own.shape[1]):
-                        mix_words(np.array(own[:, word]), hashes)
+                    first = words
+                    for word in range(words.shape[1]):
+                        mix_words(np.array(words[:, word]), hashes)
                 elif key_type.interned:
                     equal = pc.equal(column, columns[0]).fill_null(False)
                     dead |= ~np.asarray(equal.cast(pa.uint8())).astype(bool)
                 else:
-                    dead |= (first != own).any(axis=1)
+                    dead |= (first != words).any(axis=1)
         hashes[dead != 0] = 0
         return hashes, dead == 0
 
@@ -182,8 +182,8 @@ def key_hash(
     Equal keys have equal hashes in all streams of the class, whatever their types, and in every process. Rows that
     cannot join (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
     """
-    one = query.partition_classes[class_index]
-    return KeyEncoder(query.stream(stream).place, one.columns[stream], one.types).hashes(batch)
+    key_class = query.partition_classes[class_index]
+    return KeyEncoder(query.stream(stream).place, key_class.columns[stream], key_class.types).hashes(batch)
 
 
 def key_bytes(

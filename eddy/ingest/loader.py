@@ -76,7 +76,7 @@ class StreamLayout:
 
 def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
     """Return the layout of each stream of a query; `columns[i]` are the names of the payload columns of stream i."""
-    graph, found, x = query.graph, [], 0
+    graph, layouts, x = query.graph, [], 0
     for i, stream in enumerate(query.streams):
         keys = []
         for c in graph.attributes[i]:
@@ -87,8 +87,8 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
             x += 1
         primary = query.primary[i]
         if primary is not None:
-            own = KeyEncoder(stream.place, primary.columns[stream.name], primary.types)
-            keys.append((x, graph.indexed[i][-1], own))
+            encoder = KeyEncoder(stream.place, primary.columns[stream.name], primary.types)
+            keys.append((x, graph.indexed[i][-1], encoder))
             x += 1
         scans = [(c, graph.members[c].index(i)) for c in graph.attributes[i] if c in graph.scans]
         compared = [
@@ -96,7 +96,7 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
             for (name, column, kind), value in query.values.items()
             if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        found.append(
+        layouts.append(
             StreamLayout(
                 stream.place,
                 stream.schema,
@@ -107,7 +107,7 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
                 stream.keys if isinstance(stream, Table) else (),
             )
         )
-    return found
+    return layouts
 
 
 def _without_values(batch: pa.RecordBatch, deletes: Deletes, primary: Sequence[str]) -> pa.RecordBatch:
@@ -161,23 +161,23 @@ class Loader:
             times = [np.full(n, -FOREVER) if ticks is None else ticks for ticks, n in rows if n]
             self._modules.set_times(np.concatenate(times))
         if columns.copied and self._copy(columns.copies, batches):
-            others = [list(own) for own in others]
-            for i, one in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):
-                others[i].append(one)
+            others = [list(stream_columns) for stream_columns in others]
+            for i, column in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):
+                others[i].append(column)
         elif not columns.more:
             batches = ()
         for i, batch in enumerate(batches):
             if batch is not None:
                 read = batch
-                reads = bool(self._sources[i].compared) or any(isinstance(one, _Key) for one in others[i])
+                reads = bool(self._sources[i].compared) or any(isinstance(column, _Key) for column in others[i])
                 if reads and i in arrivals.deletes:
                     read = _without_values(batch, arrivals.deletes[i], self._sources[i].primary)
                 self._values(i, read)
-                for one in others[i]:
-                    if isinstance(one, _Key):
-                        self._encode(one, read)
+                for column in others[i]:
+                    if isinstance(column, _Key):
+                        self._encode(column, read)
                     else:
-                        self._store(i, one, batch)
+                        self._store(i, column, batch)
         for i, deletes in arrivals.deletes.items():
             self._modules.dead_rows(i)[deletes] = DELETE
 

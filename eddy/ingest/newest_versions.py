@@ -64,8 +64,10 @@ class NewestVersions:
         gone = np.zeros(n, bool) if changed.deletes is None else changed.deletes
         stale, until = np.zeros(n, np.uint8), np.array([self.top[0], self.tombstones])
         scratch = np.empty((2, n), np.int64)
-        found = find_stale(ids, changed.versions, gone.view(np.uint8), self.newest, self.gone, until, scratch, stale)
-        if not found:
+        stale_count = find_stale(
+            ids, changed.versions, gone.view(np.uint8), self.newest, self.gone, until, scratch, stale
+        )
+        if not stale_count:
             return changed, None, NewVersions(ids, changed.versions, gone)
         kept, left = np.flatnonzero(stale == 0), np.flatnonzero(stale)
         return changed.of(kept), changed.of(left), NewVersions(ids[kept], changed.versions[kept], gone[kept])

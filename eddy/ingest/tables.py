@@ -19,7 +19,7 @@ from eddy.ingest.values import array_of, cast_exactly
 from stairs.errors import InputError
 from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_plain
 
-Found = TypeVar("Found")
+Read = TypeVar("Read")
 
 
 def checked_rows(rows: object, schema: pa.Schema, place: str, loose: Loose | None = None) -> pa.RecordBatch:
@@ -40,8 +40,8 @@ def checked_rows(rows: object, schema: pa.Schema, place: str, loose: Loose | Non
         return _from_values(rows, schema, place)
     columns = []
     for field in schema:
-        found = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, place)
-        columns.append(_fitted(_merged_column(table.column(found), field, place), field, place))
+        index = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, place)
+        columns.append(_fitted(_merged_column(table.column(index), field, place), field, place))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -60,15 +60,15 @@ def _is_pandas(rows: object) -> bool:
     return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
 
 
-def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], place: str) -> int:
+def _single(indices: Sequence[int], field: pa.Field, names: Sequence[str], place: str) -> int:
     """Return the index of a column. Raises InputError unless it occurs once."""
-    if len(found) != 1:
-        problem = "is missing" if not found else f"occurs {len(found)} times"
+    if len(indices) != 1:
+        problem = "is missing" if not indices else f"occurs {len(indices)} times"
         raise InputError(f"{place}: column {field.name!r} {problem} in the columns {names}")
-    return found[0]
+    return indices[0]
 
 
-def _read(read: Callable[[Any], Found], rows: object, place: str) -> Found:
+def _read(read: Callable[[Any], Read], rows: object, place: str) -> Read:
     """Return Arrow data read from an object of another library. Raises InputError from its exceptions."""
     try:
         return read(rows)
@@ -106,15 +106,15 @@ def _family(kind: pa.DataType) -> Hashable:
         "time": pt.is_time,
         "duration": pt.is_duration,
         "decimal": pt.is_decimal,
-        "string": lambda one: pt.is_string(one) or pt.is_large_string(one),
-        "binary": lambda one: pt.is_binary(one) or pt.is_large_binary(one),
+        "string": lambda data_type: pt.is_string(data_type) or pt.is_large_string(data_type),
+        "binary": lambda data_type: pt.is_binary(data_type) or pt.is_large_binary(data_type),
         # A time without a zone is not an instant.
-        "timestamp": lambda one: pt.is_timestamp(one) and one.tz is None,
-        "timestamp with a zone": lambda one: pt.is_timestamp(one) and one.tz is not None,
+        "timestamp": lambda data_type: pt.is_timestamp(data_type) and data_type.tz is None,
+        "timestamp with a zone": lambda data_type: pt.is_timestamp(data_type) and data_type.tz is not None,
     }
-    found = next((family for family, test in tests.items() if test(kind)), None)
-    if found is not None or not pt.is_nested(kind) or pt.is_union(kind):
-        return found or kind
+    family = next((family for family, test in tests.items() if test(kind)), None)
+    if family is not None or not pt.is_nested(kind) or pt.is_union(kind):
+        return family or kind
     # A nested float keeps its width, since Arrow rounds floats without an error.
     parts = [kind.field(k) for k in range(kind.num_fields)]
     families = [part.type if pt.is_floating(part.type) else _family(part.type) for part in parts]
@@ -144,12 +144,12 @@ def _fitted(column: pa.Array, field: pa.Field, place: str) -> pa.Array:
 
 def _from_pandas(frame: Any, schema: pa.Schema, place: str) -> pa.RecordBatch:
     """Return a batch of a frame. Columns of objects contain Python values, which pandas' own conversion truncates."""
-    if levels := [one for one in frame.index.names if one in schema.names and one not in frame.columns]:
+    if levels := [level for level in frame.index.names if level in schema.names and level not in frame.columns]:
         frame = frame.reset_index(levels)
     columns = []
     for field in schema:
-        found = [k for k, column in enumerate(frame.columns) if column == field.name]
-        column = frame.iloc[:, _single(found, field, [*frame.columns], place)]
+        indices = [k for k, column in enumerate(frame.columns) if column == field.name]
+        column = frame.iloc[:, _single(indices, field, [*frame.columns], place)]
         values = _objects(column) if column.dtype == "object" else column
         columns.append(_column(values, field, place))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -209,6 +209,8 @@ def _column(values: Any, field: pa.Field, place: str) -> pa.Array:
         return from_plain(array_of(values, plain(field.type)), field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         # Arrow does not say which integer is too large.
-        large = [one for one in values if isinstance(one, int) and abs(one) >= 1 << 63 and "large" in str(error)]
+        large = [
+            number for number in values if isinstance(number, int) and abs(number) >= 1 << 63 and "large" in str(error)
+        ]
         what = f"{large[0]} does not fit; declare a wider type" if large else error
         raise InputError(f"{place}: column {field.name!r} of type {field.type}: {what}") from error

@@ -65,24 +65,24 @@ def array_of(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
     if set(map(type, values)) <= {type(None)}:
         return pa.nulls(len(values), kind)
     _check(values, kind)
-    found = pa.array([_ticks(value, kind) for value in values] if _has_times(kind) else values, kind)
-    if not pt.is_nested(kind) and _family(kind) is None and found.to_pylist() != values:
-        raise TypeError(f"a value would change from {values[:3]} to {found[:3].to_pylist()}")
-    return found
+    array = pa.array([_ticks(value, kind) for value in values] if _has_times(kind) else values, kind)
+    if not pt.is_nested(kind) and _family(kind) is None and array.to_pylist() != values:
+        raise TypeError(f"a value would change from {values[:3]} to {array[:3].to_pylist()}")
+    return array
 
 
 def cast_exactly(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast a plain column to another width or unit. Raises pa.ArrowInvalid for a value that would change."""
     if pt.is_null(column.type):
         return pa.nulls(len(column), wanted)
-    found = column.cast(wanted)
+    converted = column.cast(wanted)
     if pt.is_floating(wanted) and wanted.bit_width < column.type.bit_width:
         # Arrow rounds floats without an error.
-        same = pc.or_(pc.equal(found.cast(column.type), column), pc.is_nan(column))
+        same = pc.or_(pc.equal(converted.cast(column.type), column), pc.is_nan(column))
         if pc.any(pc.invert(same)).as_py():
             value = column[pc.index(same, False).as_py()]
             raise pa.ArrowInvalid(f"{value} would be rounded")
-    return found
+    return converted
 
 
 def _family(kind: pa.DataType) -> TypeFamily | None:
@@ -106,7 +106,7 @@ def _ticks(value: Any, kind: pa.DataType) -> Any:
     if pt.is_map(kind):
         pairs = value.items() if isinstance(value, Mapping) else value
         return [(_ticks(key, kind.key_type), _ticks(item, kind.item_type)) for key, item in pairs]
-    return [_ticks(one, kind.field(0).type) for one in value] if kind.num_fields == 1 else value
+    return [_ticks(element, kind.field(0).type) for element in value] if kind.num_fields == 1 else value
 
 
 def _check(values: list[Any], kind: pa.DataType) -> None:
@@ -137,11 +137,11 @@ def _check(values: list[Any], kind: pa.DataType) -> None:
 
 
 def _check_classes(present: list[Any], family: TypeFamily) -> None:
-    for found in set(map(type, present)):
-        if issubclass(found, family.classes) and not issubclass(found, family.barred):
+    for value_class in set(map(type, present)):
+        if issubclass(value_class, family.classes) and not issubclass(value_class, family.barred):
             continue
-        value = next(value for value in present if type(value) is found)
-        raise TypeError(f"{value!r} is of class {found.__name__}; give {family.words}")
+        value = next(value for value in present if type(value) is value_class)
+        raise TypeError(f"{value!r} is of class {value_class.__name__}; give {family.words}")
 
 
 def _check_floats(present: list[Any], kind: pa.DataType) -> None:

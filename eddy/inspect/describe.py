@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def described(pipeline: Pipeline, join: Join, title: str = "", predict: bool = True) -> JoinPlan:
     """Return the description of a join that runs; `predict` adds predicted costs (`eddy.inspect.reasons`)."""
     figures = metrics(pipeline)
-    own = figures["joins"][join.title] if "joins" in figures else figures
+    join_figures = figures["joins"][join.title] if "joins" in figures else figures
     reasons = reasons_of(join.strategy, join.router, join.bound, predict)
-    return join_plan(join.query, join.modules, join.strategy, join.router, own, title, reasons)
+    return join_plan(join.query, join.modules, join.strategy, join.router, join_figures, title, reasons)
 
 
 def group_lines(join: Join, groups: Groups | None) -> tuple[str, ...]:
@@ -81,20 +81,20 @@ def join_plan(
     """Return the description of a running join, given its figures in the form of `eddy.inspect.metrics`."""
     names = query.graph.names
     # While several plans run, the last state of some streams and the last routes belong to the newest.
-    hops = [one for one in hop_figures(modules, strategy) if one.plan == len(strategy.trees) - 1]
-    spent = sum(one.ns for one in hops)
-    arrived = sum(one["arrivals"] for one in figures["states"].values())
+    hops = [hop for hop in hop_figures(modules, strategy) if hop.plan == len(strategy.trees) - 1]
+    spent = sum(hop.ns for hop in hops)
+    arrived = sum(state["arrivals"] for state in figures["states"].values())
     shares = dict(zip(names, router.shares_now.tolist(), strict=True)) if router.sampling and arrived else {}
     live = Live(
         figures["states"],
         {
-            frozenset(names[j] for j in one.streams): {
-                "by": one.by + 1,
-                "entries": one.rows,
-                "pending": one.pending,
-                "bytes": one.nbytes,
+            frozenset(names[j] for j in stair.streams): {
+                "by": stair.by + 1,
+                "entries": stair.rows,
+                "pending": stair.pending,
+                "bytes": stair.nbytes,
             }
-            for one in strategy.stairs
+            for stair in strategy.stairs
         },
         _probed(hops, spent),
         shares,
@@ -110,7 +110,7 @@ def join_plan(
         tree=node_of(query, strategy.tree, live, True),
         keys=keys_of(query, figures["classes"]),
         comparisons=comparisons_of(query),
-        where=tuple(one.title for one in query.conditions),
+        where=tuple(condition.title for condition in query.conditions),
         routes=tuple(_routes(names, hops, spent, strategy.mode == VIRTUAL, figures["states"])),
         arrivals=figures["arrivals"],
         results=figures["results"],
@@ -127,11 +127,11 @@ def join_plan(
 
 def _probed(hops: Iterable[HopFigures], spent: float) -> dict[frozenset[str], Probed]:
     totals: dict[frozenset[str], list[float]] = defaultdict(lambda: [0, 0, 0.0])
-    for one in hops:
-        own = totals[frozenset(one.to)]
-        own[0] += one.probes
-        own[1] += one.matches
-        own[2] += one.ns
+    for hop in hops:
+        total = totals[frozenset(hop.to)]
+        total[0] += hop.probes
+        total[1] += hop.matches
+        total[2] += hop.ns
     return {
         to: Probed(int(probes), int(matches), ns / spent if spent else None)
         for to, (probes, matches, ns) in totals.items()
@@ -142,14 +142,14 @@ def _routes(
     names: Iterable[str], hops: list[HopFigures], spent: float, virtual: bool, states: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[RouteDescription]:
     for name in names:
-        own = tuple(
-            HopDescription(one.to, one.probes, one.matches, one.ns / spent if spent else None)
-            for one in hops
-            if one.stream == name
+        route_hops = tuple(
+            HopDescription(hop.to, hop.probes, hop.matches, hop.ns / spent if spent else None)
+            for hop in hops
+            if hop.stream == name
         )
         state = states[name]
         walked = state["walked"] / state["arrivals"] if virtual and state["arrivals"] else None
-        yield RouteDescription(name, own, walked, virtual)
+        yield RouteDescription(name, route_hops, walked, virtual)
 
 
 def _pushes(history: History) -> Pushes | None:
@@ -168,9 +168,9 @@ def _memory(figures: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     if figures["bytes"] is None:
         return ()
     parts = {
-        "windows of the streams, with payload": sum(one["bytes"] for one in figures["states"].values()),
-        "key directories": sum(one["bytes"] for one in figures["classes"]),
-        "stored states": sum(one["bytes"] for one in figures["stairs"]),
+        "windows of the streams, with payload": sum(state["bytes"] for state in figures["states"].values()),
+        "key directories": sum(key_class["bytes"] for key_class in figures["classes"]),
+        "stored states": sum(stair["bytes"] for stair in figures["stairs"]),
         "late rows": figures.get("late_bytes", 0),
     }
     rest = figures["bytes"] - sum(parts.values())

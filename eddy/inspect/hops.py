@@ -45,7 +45,7 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
     """Return the hops of all plans that run, oldest plan first, then by stream, then in the order of the route."""
     names, routes = modules.graph.names, strategy.routes
     stairs = {stair.row: stair for stair in strategy.stairs}
-    virtual, found = strategy.mode == VIRTUAL, list[HopFigures]()
+    virtual, figures = strategy.mode == VIRTUAL, list[HopFigures]()
     for route in range(len(strategy.trees) * len(names)):
         span = routes.span[route]
         for h in range(int(span[R_TRUNK]), int(span[R_END])):
@@ -53,11 +53,11 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
             state, (probes, matches) = int(hop[H_STATE]), routes.counts[COUNTERS, h].tolist()
             to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
             by = None if strategy.mode == ROUTED and state < 0 else int(hop[H_CLASS])
-            own = stairs.get(int(hop[H_STORE]))
-            stored = 0.0 if own is None else entry_cost(len(own.streams), own.nbytes)
+            stair = stairs.get(int(hop[H_STORE]))
+            stored = 0.0 if stair is None else entry_cost(len(stair.streams), stair.nbytes)
             ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, stored)
-            found.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
-    return found
+            figures.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
+    return figures
 
 
 def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stored: float) -> float:

@@ -56,20 +56,20 @@ def metrics(pipeline: Pipeline) -> Counts:
         "file_bytes": pipeline.file_bytes,
     }
     if partners is not None:
-        joins = {one.title: _join_counts(one) for one in pipeline.joins.values()}
+        joins = {join.title: _join_counts(join) for join in pipeline.joins.values()}
         return {**counts, "open": partners.waiting, "joins": joins}
-    found = _join_counts(pipeline.join) | counts
-    for state, count, dropped in zip(found["states"].values(), late.counts, late.dropped, strict=True):
+    figures = _join_counts(pipeline.join) | counts
+    for state, count, dropped in zip(figures["states"].values(), late.counts, late.dropped, strict=True):
         state.update(late=count, late_dropped=dropped)
-    return found
+    return figures
 
 
 def _join_counts(join: Join) -> Counts:
     """Return the counts of one join."""
     modules, strategy = join.modules, join.strategy
     hops: list[Counts] = [
-        {"from": one.stream, "to": " ".join(one.to), "probes": one.probes, "matches": one.matches}
-        for one in hop_figures(modules, strategy)
+        {"from": hop.stream, "to": " ".join(hop.to), "probes": hop.probes, "matches": hop.matches}
+        for hop in hop_figures(modules, strategy)
     ]
     states = {
         name: _state(join, i, [hop for hop in hops if hop["to"] == name]) for i, name in enumerate(modules.graph.names)

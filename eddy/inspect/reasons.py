@@ -34,7 +34,7 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
         sampling=router.sampling,
         samples=pace.samples,
         decisions=pace.decisions,
-        changes=sum(one.reason.startswith(f"{name}: ") for one in strategy.history.transitions),
+        changes=sum(transition.reason.startswith(f"{name}: ") for transition in strategy.history.transitions),
         seconds=router.seconds,
         room=room,
     )
@@ -43,7 +43,7 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
     known, view = replace(known, predicted=True), router.view_now()
     if not len(view.picks):
         return known
-    here = frozenset(StateId.of(one.streams, one.by) for one in strategy.stairs)
+    here = frozenset(StateId.of(stair.streams, stair.by) for stair in strategy.stairs)
     stored = here & frozenset(states_of(strategy.tree, view.masks))
     plan, names = strategy.tree.text(view.graph.names), view.graph.names
     known = replace(
@@ -53,11 +53,13 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
     )
     seen = router.view
     if seen is not None:
-        own = seen.considered.get((strategy.tree, stored))
+        present_cost = seen.considered.get((strategy.tree, stored))
         others = {
-            one: cost for one, cost in seen.considered.items() if one != (strategy.tree, stored) and not isnan(cost)
+            choice: cost
+            for choice, cost in seen.considered.items()
+            if choice != (strategy.tree, stored) and not isnan(cost)
         }
-        best = sorted(others, key=lambda one: others[one])
+        best = sorted(others, key=lambda choice: others[choice])
         same = view.kind(strategy.tree)
         considered = tuple(
             PredictionDescription(
@@ -70,17 +72,26 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
         )
         if others:
             known = replace(
-                known, considered_at=seen.position, own=own, considered=considered, more=len(best) - len(considered)
+                known,
+                considered_at=seen.position,
+                present_cost=present_cost,
+                considered=considered,
+                more=len(best) - len(considered),
             )
     benefits = view.benefits(strategy.tree)[1]
-    shown = sorted(sorted(benefits, key=lambda one: -abs(one.net))[:STATES], key=lambda one: -one.net)
+    shown = sorted(sorted(benefits, key=lambda benefit: -abs(benefit.net))[:STATES], key=lambda benefit: -benefit.net)
     return replace(
         known,
         benefits=tuple(
             BenefitDescription(
-                one.state.text(view.graph), one.saved, one.upkeep, one.live, int(one.n_bytes), one.state in stored
+                benefit.state.text(view.graph),
+                benefit.saved,
+                benefit.upkeep,
+                benefit.live,
+                int(benefit.n_bytes),
+                benefit.state in stored,
             )
-            for one in shown
+            for benefit in shown
         ),
         more_states=len(benefits) - len(shown),
     )

@@ -127,12 +127,12 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
     # The same seed each time: two calls without a push between them return the same table.
     rng = np.random.default_rng(0)
     drawn = [
-        router.samples.of_window(i, DRAWN, rng) if router.sampling else np.zeros((0, len(own)))
-        for i, own in enumerate(neighbours)
+        router.samples.of_window(i, DRAWN, rng) if router.sampling else np.zeros((0, len(adjacent)))
+        for i, adjacent in enumerate(neighbours)
     ]
-    for i, own in enumerate(neighbours):
+    for i, adjacent in enumerate(neighbours):
         recent = router.samples.profile(i)
-        for k, near in enumerate(own):
+        for k, near in enumerate(adjacent):
             partners = drawn[i][:, k]
             yield {
                 "kind": "pair",
@@ -144,23 +144,24 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
                 **_size(partners, modules.live(i)),
             }
     left = CHAINS
-    for j, own in enumerate(neighbours):
+    for j, adjacent in enumerate(neighbours):
         # On one class, the chain is the same with any of its streams in the middle, so the chain is shown once.
         pairs = [
             (a, b)
-            for a, b in combinations(range(len(own)), 2)
-            if own[a].stream != own[b].stream and (own[a].by != own[b].by or own[a].stream < j < own[b].stream)
+            for a, b in combinations(range(len(adjacent)), 2)
+            if adjacent[a].stream != adjacent[b].stream
+            and (adjacent[a].by != adjacent[b].by or adjacent[a].stream < j < adjacent[b].stream)
         ]
         for pair in pairs[:left]:
-            a, b = sorted(pair, key=lambda k: own[k].stream)
-            found = _size(drawn[j][:, a] * drawn[j][:, b], modules.live(j))
+            a, b = sorted(pair, key=lambda k: adjacent[k].stream)
+            estimate = _size(drawn[j][:, a] * drawn[j][:, b], modules.live(j))
             yield {
                 "kind": "chain",
-                "from": graph.names[own[a].stream],
+                "from": graph.names[adjacent[a].stream],
                 "through": graph.names[j],
-                "to": graph.names[own[b].stream],
-                "classes": [own[a].by + 1, own[b].by + 1],
-                **{name: found[name] for name in ("sampled", "size", "size_error")},
+                "to": graph.names[adjacent[b].stream],
+                "classes": [adjacent[a].by + 1, adjacent[b].by + 1],
+                **{name: estimate[name] for name in ("sampled", "size", "size_error")},
             }
         left -= len(pairs[:left])
 

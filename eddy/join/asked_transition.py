@@ -38,10 +38,10 @@ def transition(
             )
         join.schedule = schedule_of([*join.schedule, Scheduled(position, tree, states)])
         return None
-    own = None if box is None else read_box(box, strategy.tree, tree, graph)
+    asked_box = None if box is None else read_box(box, strategy.tree, tree, graph)
     join.begin()
     try:
-        done = strategy.change(tree, ASKED_FOR, states, box=own)
+        done = strategy.change(tree, ASKED_FOR, states, box=asked_box)
     except EddyError:
         # The strategy refused the change, and is unchanged.
         join.undo = None

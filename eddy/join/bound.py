@@ -58,7 +58,7 @@ class Bound:
 
     def base(self) -> int:
         """Return the bytes of all parts except stored states and late rows."""
-        beside = sum(one.nbytes for one in self._beside)
+        beside = sum(part.nbytes for part in self._beside)
         return self._fixed + self.modules.state_bytes + self.payload.nbytes + beside
 
     @property

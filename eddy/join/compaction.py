@@ -28,13 +28,13 @@ def make_room_in_tables(join: Join, rows: Sequence[int]) -> None:
 
 def compact_tables(join: Join) -> bool:
     """Compact all tables with dead versions, between two pushes; return whether there are some. O(state)."""
-    modules, found = join.modules, False
+    modules, compacted = join.modules, False
     for i in modules.graph.tables:
         if dead_versions(modules, i):
-            found = True
+            compacted = True
             join.begin()
             fit_payload(modules, join.payload)
             compact(modules, i)
             fit_payload(modules, join.payload)
             join.undo = None
-    return found
+    return compacted

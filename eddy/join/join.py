@@ -118,7 +118,7 @@ class Join:
         )
         self.schedule = schedule_of(())
         self.columns = query.payload_columns(not (options.count_only or options.ids_only))
-        kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
+        kinds = [[query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self.columns)]
         self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance, options.spill)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
@@ -278,15 +278,19 @@ class Join:
             "router": self.router.to_parts(),
             "counts": [self.n_results, self.n_deleted],
             "schedule": [
-                {"at": one.at, "plan": one.tree.text(names), "store": one.store and list(one.store)}
-                for one in self.schedule
+                {
+                    "at": scheduled.at,
+                    "plan": scheduled.tree.text(names),
+                    "store": scheduled.store and list(scheduled.store),
+                }
+                for scheduled in self.schedule
             ],
         }
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Resume from the parts of a join of the same query. Raises StateError for parts that do not fit."""
-        graph, own, wanted = self.query.graph, self.router.policy.name, parts.text("policy")
-        parts.require(own == wanted, f"policy {own!r} in place of {wanted!r}")
+        graph, policy, wanted = self.query.graph, self.router.policy.name, parts.text("policy")
+        parts.require(policy == wanted, f"policy {policy!r} in place of {wanted!r}")
         self.strategy.masks = self.router.tables.masks
         self.modules.load_parts(parts.part("modules"))
         self.payload.load_parts(parts.part("payload"), self.modules.capacity)
@@ -294,10 +298,10 @@ class Join:
         self.router.load_parts(parts.part("router"))
         self.n_results, self.n_deleted = parts.integers("counts", 2)
         schedule = []
-        for one in parts.items("schedule"):
-            tree = read_plan(one.text("plan"), graph)
-            store = None if one.value("store") is None else frozenset(read_states(one, "store", graph))
-            schedule.append(Scheduled(one.integer("at", self.position), tree, store))
+        for part in parts.items("schedule"):
+            tree = read_plan(part.text("plan"), graph)
+            store = None if part.value("store") is None else frozenset(read_states(part, "store", graph))
+            schedule.append(Scheduled(part.integer("at", self.position), tree, store))
         self.schedule = schedule_of(schedule)
 
     def check(self) -> None:

@@ -51,7 +51,9 @@ _queries: weakref.WeakKeyDictionary[Query, bytes] = weakref.WeakKeyDictionary()
 def _sources() -> list[Path]:
     """Return the files whose code makes or changes the state of an engine: all of these packages but `eddy.spark`."""
     roots = [Path(str(stairs.__file__)).parent, Path(str(jisc.__file__)).parent, Path(__file__).parents[1]]
-    return [one for root in roots for one in sorted(root.rglob("*.py")) if "spark" not in one.relative_to(root).parts]
+    return [
+        path for root in roots for path in sorted(root.rglob("*.py")) if "spark" not in path.relative_to(root).parts
+    ]
 
 
 @cache

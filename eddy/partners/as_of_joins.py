@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Order
+from eddy.partners.row_store import RowStore
 from eddy.partners.rows import Int64s, PartnerRows, joined, net_signs
-from eddy.partners.shelf import Shelf
 from eddy.partners.version_log import VersionLog
 from eddy.partners.waiting import Hashes, KeyIndex, Run, Runs, divided, merged_run, with_run
 from eddy.query.as_of import AsOfJoin
@@ -36,16 +36,16 @@ LEAST = 64
 class AsOfJoins:
     """All as-of joins of a query, which extend each row together.
 
-    shelf    the rows of the streams
-    logs     the versions of each table, in the order of `Query.as_of_joins`
-    runs     the rows that wait
-    at_once  whether rows come at once, and change while they wait
+    row_store  the rows of the streams
+    logs       the versions of each table, in the order of `Query.as_of_joins`
+    runs       the rows that wait
+    at_once    whether rows come at once, and change while they wait
     """
 
-    def __init__(self, query: Query, shelf: Shelf, columns: list[list[str]], at_once: bool) -> None:
-        self.query, self.shelf, self.at_once = query, shelf, at_once
+    def __init__(self, query: Query, row_store: RowStore, columns: list[list[str]], at_once: bool) -> None:
+        self.query, self.row_store, self.at_once = query, row_store, at_once
         self.joins: tuple[AsOfJoin, ...] = query.as_of_joins
-        self.logs = [VersionLog(query, one, columns[one.table]) for one in self.joins]
+        self.logs = [VersionLog(query, join, columns[join.table]) for join in self.joins]
         self.runs: Runs = ()
         self.watermark = -FOREVER
         """The watermark after the last push, -FOREVER before the first one."""
@@ -54,22 +54,22 @@ class AsOfJoins:
     @property
     def waiting(self) -> int:
         """The number of rows that wait."""
-        return sum(len(one.due) for one in self.runs)
+        return sum(len(run.due) for run in self.runs)
 
     @property
     def due(self) -> int | None:
         """The event time that the watermark must pass before a row can be output; None if none waits for that."""
-        return None if self.at_once else min((int(one.due[0]) for one in self.runs), default=None)
+        return None if self.at_once else min((int(run.due[0]) for run in self.runs), default=None)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the versions and of the rows that wait."""
-        return sum(one.nbytes for one in self.logs) + sum(one.nbytes for one in self.runs)
+        return sum(log.nbytes for log in self.logs) + sum(run.nbytes for run in self.runs)
 
     def lower(self, lows: Int64s) -> None:
         """Lower lows[i] to the oldest row of stream i that waits. O(rows that wait)."""
-        for one in self.runs:
-            rows = np.where(one.rows.rows < 0, np.iinfo(np.int64).max, one.rows.rows)
+        for run in self.runs:
+            rows = np.where(run.rows.rows < 0, np.iinfo(np.int64).max, run.rows.rows)
             np.minimum(lows, rows.min(axis=0), out=lows)
 
     def release(self) -> None:
@@ -82,29 +82,31 @@ class AsOfJoins:
     # A push
 
     def follow(
-        self, arrivals: Arrivals, found: PartnerRows, firsts: list[int], lows: Callable[[], Int64s]
+        self, arrivals: Arrivals, partner_rows: PartnerRows, firsts: list[int], lows: Callable[[], Int64s]
     ) -> PartnerRows:
         """Take the versions and the rows of a push; return the rows whose versions are certain now.
 
-        found   rows that begin and end, without versions
+        partner_rows  rows that begin and end, without versions
         firsts  the arrival number of the first arrival of each stream in the push
         lows    returns the oldest row of each stream that results may still need
         """
         wanted = []
-        for k, one in enumerate(self.joins):
-            batch = arrivals.batches[one.table]
+        for k, join in enumerate(self.joins):
+            batch = arrivals.batches[join.table]
             if batch is None:
                 wanted.append((np.zeros(0, np.uint64), np.zeros((0, 2), np.int64)))
                 continue
             # If the push fails, rows that are as old as the watermark before it may come after it.
             self._make_room(k, len(batch), lows, sum(firsts))
-            spans = self._append(k, one, batch, arrivals, firsts)
+            spans = self._append(k, join, batch, arrivals, firsts)
             hashes = self.logs[k].hashes_of_versions(batch) if self.at_once else np.zeros(0, np.uint64)
             wanted.append((hashes, spans))
-        changed = self._changed([own for own, one in zip(wanted, self.joins, strict=True) if one.at is not None])
+        changed = self._changed(
+            [versions for versions, join in zip(wanted, self.joins, strict=True) if join.at is not None]
+        )
         runs, new = self.runs, None
-        if len(found.rows):
-            new = self._run(found, self._came(found.rows, arrivals.order, firsts))
+        if len(partner_rows.rows):
+            new = self._run(partner_rows, self._came(partner_rows.rows, arrivals.order, firsts))
             runs = with_run(runs, new)
         watermark = -FOREVER if arrivals.watermark is None else arrivals.watermark
         ready, rest = divided(runs, 2 * FOREVER if arrivals.ends else watermark)
@@ -117,14 +119,16 @@ class AsOfJoins:
         run = merged_run(ready)
         return self._extended(run.came, run.rows)
 
-    def _run(self, found: PartnerRows, came: Int64s) -> Run:
+    def _run(self, partner_rows: PartnerRows, came: Int64s) -> Run:
         """Return rows, which came at these positions, as a run."""
         keys = [
-            KeyIndex.of(log.hashes_of_rows(self._probing(one, found.rows)), self._times(one.at, found.rows))
-            for log, one in zip(self.logs, self.joins, strict=True)
-            if self.at_once and one.at is not None
+            KeyIndex.of(
+                log.hashes_of_rows(self._probing(join, partner_rows.rows)), self._times(join.at, partner_rows.rows)
+            )
+            for log, join in zip(self.logs, self.joins, strict=True)
+            if self.at_once and join.at is not None
         ]
-        return merged_run((Run(self._due(found.rows), came, found, tuple(keys)),))
+        return merged_run((Run(self._due(partner_rows.rows), came, partner_rows, tuple(keys)),))
 
     def _changed(self, wanted: list[tuple[Hashes, Int64s]]) -> list[PartnerRows]:
         """Return the rows that came in earlier pushes and lose their versions, and the same rows with new ones.
@@ -138,11 +142,11 @@ class AsOfJoins:
             numbers = run.affected(wanted)
             came.append(run.came[numbers])
             parts.append(PartnerRows(run.rows.rows.take(numbers, axis=0), run.rows.signs[numbers]))
-        found = joined(parts, len(self.query.streams))
+        affected = joined(parts, len(self.query.streams))
         # A row that ended while it waited has no versions any more.
-        kept = np.flatnonzero(net_signs(found) > 0)
+        kept = np.flatnonzero(net_signs(affected) > 0)
         rows, positions = (
-            found.rows.take(kept, axis=0),
+            affected.rows.take(kept, axis=0),
             np.concatenate([*came, np.zeros(0, np.int64)])[kept].astype(np.int64),
         )
         before, had = self._versions(rows, positions, [log.settled for log in self.logs])
@@ -186,19 +190,19 @@ class AsOfJoins:
         """
         at = self.joins[k].at
         if at is None:
-            return min((int(one.came.min()) for one in self.runs), default=position)
-        kept = self.shelf.times(at, np.arange(int(lows[at]), self.shelf.following[at]))
+            return min((int(run.came.min()) for run in self.runs), default=position)
+        kept = self.row_store.times(at, np.arange(int(lows[at]), self.row_store.following[at]))
         return int(kept.min(initial=self.watermark))
 
-    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, firsts: list[int]) -> Int64s:
+    def _append(self, k: int, join: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, firsts: list[int]) -> Int64s:
         """Append the versions of a push, and return what `VersionLog.append` does."""
-        times, deletes = arrivals.times[one.table], arrivals.deletes.get(one.table)
-        if one.at is None:
-            times = sum(firsts) + np.flatnonzero(arrivals.order == one.table)
+        times, deletes = arrivals.times[join.table], arrivals.deletes.get(join.table)
+        if join.at is None:
+            times = sum(firsts) + np.flatnonzero(arrivals.order == join.table)
         assert times is not None
         gone = np.zeros(len(batch), np.uint8) if deletes is None else deletes.astype(np.uint8)
         columns: list[Column] = [batch.column(name) for name in self.logs[k].columns]
-        return self.logs[k].append(columns, times, gone, firsts[one.table] + np.arange(len(batch)))
+        return self.logs[k].append(columns, times, gone, firsts[join.table] + np.arange(len(batch)))
 
     def _came(self, rows: Int64s, order: Order, firsts: list[int]) -> Int64s:
         """Return the positions of the last components of rows to arrive, which arrived in this push."""
@@ -213,25 +217,25 @@ class AsOfJoins:
     def _times(self, stream: int, rows: Int64s) -> Int64s:
         """Return the event times of the components of a stream; NEVER_WAITS for rows without one."""
         numbers = rows[:, stream]
-        return np.where(numbers < 0, NEVER_WAITS, self.shelf.times(stream, np.maximum(numbers, 0)))
+        return np.where(numbers < 0, NEVER_WAITS, self.row_store.times(stream, np.maximum(numbers, 0)))
 
     def _due(self, rows: Int64s) -> Int64s:
         """Return the event time that the watermark must pass before the versions of rows are certain."""
         due = np.full(len(rows), NEVER_WAITS, np.int64)
-        for one in self.joins:
-            if one.at is None:
+        for join in self.joins:
+            if join.at is None:
                 continue
-            times = self._times(one.at, rows)
-            np.maximum(due, np.where(times == NEVER_WAITS, times, times + one.ahead), out=due)
+            times = self._times(join.at, rows)
+            np.maximum(due, np.where(times == NEVER_WAITS, times, times + join.ahead), out=due)
         return due
 
-    def _extended(self, came: Int64s, found: PartnerRows) -> PartnerRows:
+    def _extended(self, came: Int64s, partner_rows: PartnerRows) -> PartnerRows:
         """Return rows with their versions, without those that lack one."""
-        rows, kept = self._versions(found.rows, came)
+        rows, kept = self._versions(partner_rows.rows, came)
         return (
-            PartnerRows(rows, found.signs)
+            PartnerRows(rows, partner_rows.signs)
             if kept.all()
-            else PartnerRows(rows.compress(kept, axis=0), found.signs[kept])
+            else PartnerRows(rows.compress(kept, axis=0), partner_rows.signs[kept])
         )
 
     def _versions(self, rows: Int64s, came: Int64s, ends: Sequence[int | None] = ()) -> tuple[Int64s, Bools]:
@@ -240,35 +244,35 @@ class AsOfJoins:
         ends  the number of versions of each log that count; all, if it is empty
         """
         rows, kept = rows.copy(), np.ones(len(rows), bool)
-        for log, one, end in zip(self.logs, self.joins, ends or repeat(None), strict=False):
-            times = came if one.at is None else self._times(one.at, rows)
+        for log, join, end in zip(self.logs, self.joins, ends or repeat(None), strict=False):
+            times = came if join.at is None else self._times(join.at, rows)
             order = np.arange(len(rows))
             if (times[1:] < times[:-1]).any():
                 order = np.argsort(times, kind="stable")
-            rows[order, one.table] = log.find(self._probing(one, rows.take(order, axis=0)), times[order], end)
-            if not one.left:
-                kept &= rows[:, one.table] >= 0
+            rows[order, join.table] = log.find(self._probing(join, rows.take(order, axis=0)), times[order], end)
+            if not join.left:
+                kept &= rows[:, join.table] >= 0
         return rows, kept
 
-    def _probing(self, one: AsOfJoin, rows: Int64s) -> Mapping[int, pa.RecordBatch]:
+    def _probing(self, join: AsOfJoin, rows: Int64s) -> Mapping[int, pa.RecordBatch]:
         """Return the columns that the keys of rows are made of, by stream."""
         return {
-            stream: self.shelf.column_batch(stream, columns, rows[:, stream])
-            for stream, columns in one.probing().items()
+            stream: self.row_store.column_batch(stream, columns, rows[:, stream])
+            for stream, columns in join.probing().items()
         }
 
     def columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
         """Return the columns of the versions of rows, by (stream, column)."""
-        found: dict[tuple[int, int], Column] = {}
-        for log, one in zip(self.logs, self.joins, strict=True):
-            found |= {(one.table, k): column for k, column in enumerate(log.gather(rows[:, one.table]))}
-        return found
+        columns: dict[tuple[int, int], Column] = {}
+        for log, join in zip(self.logs, self.joins, strict=True):
+            columns |= {(join.table, k): column for k, column in enumerate(log.gather(rows[:, join.table]))}
+        return columns
 
     def numbered(self, rows: Int64s) -> Int64s:
         """Return rows with the arrival numbers of their versions."""
         rows = rows.copy()
-        for log, one in zip(self.logs, self.joins, strict=True):
-            rows[:, one.table] = log.numbers(rows[:, one.table])
+        for log, join in zip(self.logs, self.joins, strict=True):
+            rows[:, join.table] = log.numbers(rows[:, join.table])
         return rows
 
     # Parts for another process
@@ -282,32 +286,32 @@ class AsOfJoins:
         none: Int64s = np.zeros(0, np.int64)
         run = merged_run(self.runs) if self.runs else Run(none, none, PartnerRows.none(width))
         came, (rows, signs) = run.came, run.rows
-        position = sum(self.shelf.following)
+        position = sum(self.row_store.following)
         logs = [log.compacted(self._limit(k, lows, position)).to_parts() for k, log in enumerate(self.logs)]
         return {"logs": logs, "waiting": rows, "signs": signs, "came": came}
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Resume from the parts of the same joins; the rows are on the shelf. Raises StateError for others."""
         self.watermark = -FOREVER if watermark is None else watermark
-        for own, log, one in zip(parts.items("logs", len(self.logs)), self.logs, self.joins, strict=True):
-            log.load_parts(own, self.shelf.following[one.table])
+        for part, log, join in zip(parts.items("logs", len(self.logs)), self.logs, self.joins, strict=True):
+            log.load_parts(part, self.row_store.following[join.table])
         rows = parts.array("waiting", np.int64, (-1, len(self.query.streams)))
         signs, came = parts.array("signs", np.uint8, (len(rows),)), parts.array("came", np.int64, (len(rows),))
-        kept = (rows >= self.shelf.low) & (rows < self.shelf.following)
-        for i in self.shelf.numbers:
-            kept[:, i] = np.isin(rows[:, i], self.shelf.kept(i))
-        tables = [one.table for one in self.joins]
+        kept = (rows >= self.row_store.low) & (rows < self.row_store.following)
+        for i in self.row_store.numbers:
+            kept[:, i] = np.isin(rows[:, i], self.row_store.kept(i))
+        tables = [join.table for join in self.joins]
         fits = bool((kept | (rows == -1)).all()) and bool((rows[:, tables] == -1).all()) and bool((signs <= 1).all())
         parts.require(fits, "rows that wait and are not kept")
-        arrived = bool(((came >= -1) & (came < sum(self.shelf.following))).all())
+        arrived = bool(((came >= -1) & (came < sum(self.row_store.following))).all())
         parts.require(arrived, "rows that wait and have not arrived")
         if len(rows):
             self.runs = (self._run(PartnerRows(rows, signs), came),)
 
     def check(self) -> None:
         """Raise StateError unless the invariants hold. O(state), for tests."""
-        for one in self.runs:
-            if (np.diff(one.due) < 0).any() or not np.array_equal(one.due, self._due(one.rows.rows)):
+        for run in self.runs:
+            if (np.diff(run.due) < 0).any() or not np.array_equal(run.due, self._due(run.rows.rows)):
                 raise StateError("a run of waiting rows is not in order, or waits for another time")
         for log in self.logs:
             log.check()

@@ -15,8 +15,8 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Arrivals
 from eddy.join.join import Join
 from eddy.partners.as_of_joins import AsOfJoins
+from eddy.partners.row_store import RowStore
 from eddy.partners.rows import Int64s, PartnerRows, joined, net, paired
-from eddy.partners.shelf import Shelf
 from eddy.partners.tree import Pushed, TreeNode
 from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
@@ -33,11 +33,11 @@ from stairs.storage.parts import Parts, Plain
 class Partners:
     """The nodes of a query with branches, and the rows that they need.
 
-    joins   the inner joins, by the positions of their streams
-    trees   the nodes of the query, from each core on
-    shelf   the rows that results may need
-    live    per stream the oldest row in its window
-    tables  the positions of the tables
+    joins      the inner joins, by the positions of their streams
+    trees      the nodes of the query, from each core on
+    row_store  the rows that results may need
+    live       per stream the oldest row in its window
+    tables     the positions of the tables
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Partners:
     ) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
         self.tables = query.tables_at
-        versioned = {one.table for one in query.as_of_joins}
-        self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)], spill)
-        self.as_of = AsOfJoins(query, self.shelf, columns, changelog) if versioned else None
-        self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]
+        versioned = {join.table for join in query.as_of_joins}
+        self.row_store = RowStore(query, [[] if i in versioned else names for i, names in enumerate(columns)], spill)
+        self.as_of = AsOfJoins(query, self.row_store, columns, changelog) if versioned else None
+        self.trees = [TreeNode(node, self.row_store, changelog) for node in query.cores]
         self.live = [0] * len(query.streams)
 
     def check_ends(self) -> None:
         """Raise InputError for a branch whose rows might wait for a partner for ever."""
         for tree in self.trees:
             for node, branch in tree.waits_forever():
-                core, other = (", ".join(self.query.streams[i].name for i in one.own) for one in (node, branch))
+                core, other = (", ".join(self.query.streams[i].name for i in side.streams) for side in (node, branch))
                 raise InputError(
                     f"a row of {core} without a partner in {other} would never be known: no window of {core} ends, so a"
                     " partner may always come. Give the streams windows or intervals, use output='changelog', or, for"
@@ -70,12 +70,12 @@ class Partners:
     @property
     def nodes(self) -> list[TreeNode]:
         """All nodes with a ledger."""
-        return [one for tree in self.trees for one in tree.parts if one.ledger is not None]
+        return [node for tree in self.trees for node in tree.parts if node.ledger is not None]
 
     @property
     def ledgers(self) -> list[Ledger]:
         """The ledgers of all nodes."""
-        return [one.ledger for one in self.nodes if one.ledger is not None]
+        return [node.ledger for node in self.nodes if node.ledger is not None]
 
     @property
     def waiting(self) -> int:
@@ -85,16 +85,16 @@ class Partners:
     @property
     def due(self) -> int | None:
         """See `Runtime.due`."""
-        found = [one.due for one in self.trees]
+        times = [tree.due for tree in self.trees]
         if self.as_of is not None:
-            found.append(self.as_of.due)
-        return min((at for at in found if at is not None), default=None)
+            times.append(self.as_of.due)
+        return min((at for at in times if at is not None), default=None)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the ledgers and of the rows."""
         as_of = 0 if self.as_of is None else self.as_of.nbytes
-        return self.shelf.nbytes + as_of + sum(one.nbytes for one in self.trees)
+        return self.row_store.nbytes + as_of + sum(tree.nbytes for tree in self.trees)
 
     def living(self, i: int) -> Int64s:
         """Return the arrival numbers of the living versions of table i, ascending. O(versions)."""
@@ -104,18 +104,18 @@ class Partners:
     def _replaced(self, i: int) -> tuple[int, Int64s]:
         """Return the first arrival number of table i in a push, and the version that each of its changes ended."""
         path, join = self._join_with(i)
-        return self.shelf.before[i], join.modules.replaced(path.index(i), self.shelf.before[i])
+        return self.row_store.before[i], join.modules.replaced(path.index(i), self.row_store.before[i])
 
     def _join_with(self, i: int) -> tuple[Path, Join]:
-        return next((path, one) for path, one in self.joins.items() if i in path)
+        return next((path, join) for path, join in self.joins.items() if i in path)
 
     # A push
 
     def begin(self, loading: bool = False) -> None:
         """Leave out dead versions of tables. In `follow` each part notes its own state."""
         for i in self.tables:
-            if self.shelf.crowded(i):
-                self.shelf.compact(i, self.living(i))
+            if self.row_store.crowded(i):
+                self.row_store.compact(i, self.living(i))
 
     def compact(self) -> None:
         """Leave out dead versions, and rows that have ended or are final, between two pushes. O(what is kept)."""
@@ -124,22 +124,22 @@ class Partners:
         if self.as_of is not None:
             self.as_of.release()
         for i in self.tables:
-            self.shelf.compact(i, self.living(i))
+            self.row_store.compact(i, self.living(i))
 
-    def follow(self, arrivals: Arrivals, found: Mapping[Path, PartnerRows]) -> tuple[PartnerRows, list[int]]:
+    def follow(self, arrivals: Arrivals, results: Mapping[Path, PartnerRows]) -> tuple[PartnerRows, list[int]]:
         """Process the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
 
         The push is still open: `settle` or `roll_back` follows.
         """
-        following = self.shelf.following
-        self.shelf.load(arrivals, self.lows, self.waiting)
-        counts = self.shelf.following
+        following = self.row_store.following
+        self.row_store.load(arrivals, self.lows, self.waiting)
+        counts = self.row_store.following
         live = self._live_after(counts)
         alone = [
             (range(first, end), range(low, new_low))
             for first, end, low, new_low in zip(following, counts, self.live, live, strict=True)
         ]
-        news = Pushed(found, alone, live, arrivals.watermark, counts, arrivals.ends)
+        news = Pushed(results, alone, live, arrivals.watermark, counts, arrivals.ends)
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
@@ -155,7 +155,7 @@ class Partners:
             tree.commit()
         if self.as_of is not None:
             self.as_of.settle()
-        self.shelf.commit()
+        self.row_store.commit()
         self.live = commit
 
     def roll_back(self) -> None:
@@ -164,29 +164,29 @@ class Partners:
             tree.undo()
         if self.as_of is not None:
             self.as_of.undo()
-        self.shelf.undo()
+        self.row_store.undo()
 
-    def combinations(self, found: PartnerRows, pairs: bool) -> Combined:
+    def combinations(self, partner_rows: PartnerRows, pairs: bool) -> Combined:
         """Return rows as combinations of which `Results` makes a table.
 
         pairs   rows that others replace come before those, in pairs; else there are rows that end and rows that begin
         """
-        rows, signs = found.rows, np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8)
+        rows, signs = partner_rows.rows, np.where(partner_rows.signs == 1, INSERTED, DELETED).astype(np.uint8)
         if pairs and len(rows):
-            rows, signs = paired(found, {i: self._replaced(i) for i in self.tables}, self.query.versioned_at)
+            rows, signs = paired(partner_rows, {i: self._replaced(i) for i in self.tables}, self.query.versioned_at)
         shown = [self.query.index(stream.name) for stream in self.query.shown]
         return Combined(
             len(rows),
             lambda: self._columns(rows),
             lambda: np.ascontiguousarray(self._numbered(rows).T[shown]),
             signs,
-            int(np.count_nonzero(found.signs == 0)),
+            int(np.count_nonzero(partner_rows.signs == 0)),
         )
 
     def _columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
         """Return the columns of results, including the columns that say whether a component exists."""
-        found = self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
-        return found if self.as_of is None else found | self.as_of.columns(rows)
+        columns = self.row_store.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
+        return columns if self.as_of is None else columns | self.as_of.columns(rows)
 
     def _numbered(self, rows: Int64s) -> Int64s:
         return rows if self.as_of is None else self.as_of.numbered(rows)
@@ -204,7 +204,7 @@ class Partners:
 
     def lows(self) -> Int64s:
         """Return the oldest row of each stream that results may still need."""
-        lows = np.array(self.shelf.following, np.int64)
+        lows = np.array(self.row_store.following, np.int64)
         for path, join in self.joins.items():
             # Rows that leave with the present push may be in its results.
             np.minimum.at(lows, list(path), join.modules.oldest(before=True))
@@ -215,7 +215,7 @@ class Partners:
         lows = np.minimum(lows, self.live) if self.changelog else lows
         for i in self.tables:
             # The dead versions of a table leave by compaction.
-            lows[i] = self.shelf.low[i]
+            lows[i] = self.row_store.low[i]
         return lows
 
     def check(self) -> None:
@@ -229,20 +229,20 @@ class Partners:
             # A row that ended while it waited may have versions of tables that are not kept any more.
             self.as_of.release()
         return {
-            "shelf": self.shelf.to_parts(),
-            "nodes": [one.to_parts() for one in self.nodes],
+            "shelf": self.row_store.to_parts(),
+            "nodes": [node.to_parts() for node in self.nodes],
             "live": self.live,
             **({} if self.as_of is None else {"as_of": self.as_of.to_parts(self.lows())}),
         }
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Resume from the parts of the partners of the same query. Raises StateError for parts that do not fit."""
-        self.shelf.load_parts(parts.part("shelf"))
+        self.row_store.load_parts(parts.part("shelf"))
         nodes = self.nodes
-        for own, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
-            node.load_parts(own)
+        for part, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
+            node.load_parts(part)
         for i in self.tables:
-            whole = bool(np.isin(self.living(i), self.shelf.kept(i)).all())
+            whole = bool(np.isin(self.living(i), self.row_store.kept(i)).all())
             parts.require(whole, f"table {self.query.streams[i].name} lacks payload of versions that live")
         self.live = parts.integers("live", len(self.live))
         if self.as_of is not None:
@@ -251,6 +251,6 @@ class Partners:
     def dismantle(self) -> None:
         """Release all memory immediately. The operator cannot be used afterwards."""
         # Some of these objects refer to themselves, and would keep their memory until reference cycles are collected.
-        nodes = [one for tree in self.trees for one in tree.parts]
-        for part in (*nodes, self.shelf.payload, self.shelf, self):
+        nodes = [node for tree in self.trees for node in tree.parts]
+        for part in (*nodes, self.row_store.payload, self.row_store, self):
             vars(part).clear()

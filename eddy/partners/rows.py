@@ -53,25 +53,25 @@ def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> PartnerRows:
     return PartnerRows(rows, signs)
 
 
-def net(found: PartnerRows) -> PartnerRows:
+def net(partner_rows: PartnerRows) -> PartnerRows:
     """Return the rows that a push ends, then the rows that it begins, without rows that it both begins and ends."""
-    rows, signs = found
+    rows, signs = partner_rows
     if len(rows) < 2 or signs.all():
-        return found
-    totals = net_signs(found)
+        return partner_rows
+    totals = net_signs(partner_rows)
     kept: Int64s = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
     return PartnerRows(rows.take(kept, axis=0), (totals[kept] > 0).astype(np.uint8))
 
 
-def net_signs(found: PartnerRows) -> Int64s:
+def net_signs(partner_rows: PartnerRows) -> Int64s:
     """Return how often each row begins less how often it ends, at its first occurrence, and 0 at the others."""
-    totals = np.zeros(len(found.rows), np.int64)
-    add_up(found.rows, found.signs, _table(len(found.rows)), seeds(2), totals)
+    totals = np.zeros(len(partner_rows.rows), np.int64)
+    add_up(partner_rows.rows, partner_rows.signs, _table(len(partner_rows.rows)), seeds(2), totals)
     return totals
 
 
 def paired(
-    found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]], versioned: Sequence[int] = ()
+    partner_rows: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]], versioned: Sequence[int] = ()
 ) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     """Return net rows with their operations: those that end, pairs of a row and the one that replaces it, new ones.
 
@@ -80,12 +80,12 @@ def paired(
 
     One row replaces another if changes have replaced some of its versions, and everything else is the same.
     """
-    ended, begun = found.signed(0), found.signed(1)
+    ended, begun = partner_rows.signed(0), partner_rows.signed(1)
     before, partners = begun.copy(), np.full(len(begun), -1, np.int64)
     for i, (first, versions) in replaced.items():
         new = np.flatnonzero(before[:, i] >= first)
-        own = versions[before[new, i] - first]
-        before[new[own >= 0], i] = own[own >= 0]
+        previous = versions[before[new, i] - first]
+        before[new[previous >= 0], i] = previous[previous >= 0]
     known = ended
     if versioned:
         known, before[:, list(versioned)] = ended.copy(), -1
@@ -102,7 +102,7 @@ def paired(
     signs = np.full(len(ended) + len(begun), INSERTED, np.uint8)
     signs[:n], signs[n : n + 2 * pairs : 2], signs[n + 1 : n + 2 * pairs : 2] = DELETED, UPDATED_FROM, UPDATED_TO
     both = np.stack([ended.take(partners[follows], axis=0), begun.compress(follows, axis=0)], axis=1).reshape(
-        -1, found.rows.shape[1]
+        -1, partner_rows.rows.shape[1]
     )
     return np.concatenate([ended.compress(alone, axis=0), both, begun.compress(~follows, axis=0)]), signs
 

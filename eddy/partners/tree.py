@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eddy.partners.row_store import RowStore
 from eddy.partners.rows import Int64s, PartnerRows, joined
-from eddy.partners.shelf import Shelf
 from eddy.query.branch_nodes import BranchNode
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
@@ -22,7 +22,7 @@ TIME = -1
 class Pushed(NamedTuple):
     """The data of a push that all nodes read.
 
-    found      by path, the results of the inner joins
+    matches    by path, the results of the inner joins
     alone      per stream the arrival numbers of its rows that begin, and of those that leave their windows
     live       per stream the oldest row in its window after the push
     watermark  the watermark after the push; None before the first
@@ -30,7 +30,7 @@ class Pushed(NamedTuple):
     finished   the input has ended
     """
 
-    found: Mapping[tuple[int, ...], PartnerRows]
+    matches: Mapping[tuple[int, ...], PartnerRows]
     alone: list[tuple[range, range]]
     live: list[int]
     watermark: int | None
@@ -49,43 +49,46 @@ class TreeNode:
     parts      the node and all nodes below it
     """
 
-    def __init__(self, node: BranchNode, shelf: Shelf, changelog: bool) -> None:
-        self.node, self.shelf, self.changelog = node, shelf, changelog
-        self.below = [TreeNode(one, shelf, changelog) for one in node.branches]
-        self.width, self.final = len(shelf.query.streams), shelf.query.expiry == "final"
+    def __init__(self, node: BranchNode, row_store: RowStore, changelog: bool) -> None:
+        self.node, self.row_store, self.changelog = node, row_store, changelog
+        self.below = [TreeNode(branch, row_store, changelog) for branch in node.branches]
+        self.width, self.final = len(row_store.query.streams), row_store.query.expiry == "final"
         self._released = LEAST_ROOM
-        tables = not set(node.path).isdisjoint(shelf.query.tables_at)
-        hows = [one.how for one in node.branches]
+        tables = not set(node.path).isdisjoint(row_store.query.tables_at)
+        hows = [branch.how for branch in node.branches]
         self.ledger = Ledger(hows, self.width, node.path, tables) if node.branches else None
-        rows = [i for i in node.path if shelf.query.graph.windows[i].kind == WindowKind.ROWS]
-        clocks = ([TIME] if shelf.query.graph.timed else []) + rows
+        rows = [i for i in node.path if row_store.query.graph.windows[i].kind == WindowKind.ROWS]
+        clocks = ([TIME] if row_store.query.graph.timed else []) + rows
         self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}
-        self.parts: list[TreeNode] = [self, *(one for child in self.below for one in child.parts)]
+        self.parts: list[TreeNode] = [self, *(part for child in self.below for part in child.parts)]
 
     def waits_forever(self) -> list[tuple[BranchNode, BranchNode]]:
         """Return the pairs of a node and a left or anti branch of it that may get an option at any time."""
         pairs = []
-        for one in self.parts:
-            rows = any(clock != TIME for clock, _ in one.deadlines)
-            for branch in one.node.branches:
-                timed = all(one.node.spans(below) for below in branch.below())
+        for part in self.parts:
+            rows = any(clock != TIME for clock, _ in part.deadlines)
+            for branch in part.node.branches:
+                timed = all(part.node.spans(below) for below in branch.below())
                 if branch.how != "semi" and not rows and not timed:
-                    pairs.append((one.node, branch))
+                    pairs.append((part.node, branch))
         return pairs
 
     @property
     def _kept(self) -> list[Ledger | Deadlines]:
         """The ledgers and deadlines of this node and of all nodes below, which a push changes."""
         kept: list[Ledger | Deadlines] = []
-        for one in self.parts:
-            if one.ledger is not None:
-                kept += [one.ledger, *one.deadlines.values()]
+        for part in self.parts:
+            if part.ledger is not None:
+                kept += [part.ledger, *part.deadlines.values()]
         return kept
 
     def to_parts(self) -> Plain:
         """Return the ledger and the deadlines of this node as parts for another process."""
         assert self.ledger is not None
-        return {"ledger": self.ledger.to_parts(), "deadlines": [one.to_parts() for one in self.deadlines.values()]}
+        return {
+            "ledger": self.ledger.to_parts(),
+            "deadlines": [deadlines.to_parts() for deadlines in self.deadlines.values()],
+        }
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the parts of this node. Raises StateError for parts that do not fit."""
@@ -104,7 +107,7 @@ class TreeNode:
     @property
     def due(self) -> int | None:
         """The event time that the watermark must pass before a row can be output; None if no row waits for it."""
-        queues = [queue for one in self.parts for (clock, _), queue in one.deadlines.items() if clock == TIME]
+        queues = [queue for part in self.parts for (clock, _), queue in part.deadlines.items() if clock == TIME]
         return min((at for queue in queues if (at := queue.earliest) is not None), default=None)
 
     def begin(self) -> None:
@@ -124,19 +127,19 @@ class TreeNode:
 
     def follow(self, pushed: Pushed) -> PartnerRows:
         """Process a push, and return the rows that begin and end with the push."""
-        found = self._matches(pushed)
+        matches = self._matches(pushed)
         if self.ledger is None:
-            return found
-        begins = found.signed(1) if self.changelog else found.rows
+            return matches
+        begins = matches.signed(1) if self.changelog else matches.rows
         serials = self.ledger.enter(begins, self.changelog)
         if self.changelog:
             # Their rows end as they are now, so the options that end with them change nothing.
-            self.ledger.leave(found.signed(0))
+            self.ledger.leave(matches.signed(0))
         else:
             self.wait(begins, serials)
         parts = []
-        for b, one in enumerate(self.below):
-            options = one.follow(pushed)
+        for b, child in enumerate(self.below):
+            options = child.follow(pushed)
             if self.ledger.passes and not self.changelog:
                 self.ledger.mark(options.rows)
                 parts.append(options)
@@ -150,8 +153,8 @@ class TreeNode:
         return joined([*parts, rows], self.width)
 
     def _matches(self, pushed: Pushed) -> PartnerRows:
-        if self.node.path in pushed.found:
-            return pushed.found[self.node.path]
+        if self.node.path in pushed.matches:
+            return pushed.matches[self.node.path]
         (i,) = self.node.path
         parts = []
         ends = self.changelog and not self.final
@@ -201,11 +204,11 @@ class TreeNode:
         k, times = len(self.below), dict[int, Int64s]()
         for (clock, b), deadlines in self.deadlines.items():
             if clock == TIME:
-                times = times or {i: self.shelf.times(i, matches[:, i]) for i in self.node.path}
+                times = times or {i: self.row_store.times(i, matches[:, i]) for i in self.node.path}
                 at = self._end_of(times, self.node.branches[b], len(matches))
             else:
                 # The row leaves when `size` rows have arrived after it.
-                at = matches[:, clock] + self.shelf.query.graph.windows[clock].size
+                at = matches[:, clock] + self.row_store.query.graph.windows[clock].size
             known = at < 2 * FOREVER
             due = serials * k + b
             deadlines.add(*((at, due) if known.all() else (at[known], due[known])))
@@ -213,9 +216,9 @@ class TreeNode:
     def _end_of(self, times: Mapping[int, Int64s], branch: BranchNode, n: int) -> Int64s:
         """Return the event times after which matches get no option of a branch; 2 * FOREVER = never."""
         latest = np.full(n, -2 * FOREVER, np.int64)
-        for one in branch.below():
+        for below in branch.below():
             first = np.full(n, 2 * FOREVER, np.int64)
-            for i, size in self.node.spans(one):
+            for i, size in self.node.spans(below):
                 np.minimum(first, times[i] + size, out=first)
             np.maximum(latest, first, out=latest)
         return latest

@@ -52,14 +52,14 @@ def affected_rows(
     rows: Int64s,
     wanted: npt.NDArray[np.uint64],
     spans: Int64s,
-    found: Int64s,
+    affected: Int64s,
 ) -> np.int64:
-    """Write the rows that new versions may concern; return their number, also beyond the room in `found`.
+    """Write the rows that new versions may concern; return their number, also beyond the room in `affected`.
 
     hashes, times, rows   key, time and number of rows, in the order of the first two
     wanted                uint64[n], the hash of the key of each new version
     spans                 int64[n, 2], the first and the last time of rows that it concerns
-    found                 written; a row may come more than once
+    affected              written; a row may come more than once
     """
     n = np.int64(0)
     for v in range(wanted.shape[0]):
@@ -67,14 +67,14 @@ def affected_rows(
         low, high = np.int64(0), np.int64(hashes.shape[0])
         while low < high:
             middle = (low + high) >> 1
-            own = hashes[u64(middle)]
-            if own < key or (own == key and times[u64(middle)] < first):
+            middle_key = hashes[u64(middle)]
+            if middle_key < key or (middle_key == key and times[u64(middle)] < first):
                 low = middle + 1
             else:
                 high = middle
         while low < hashes.shape[0] and hashes[u64(low)] == key and times[u64(low)] <= last:
-            if n < found.shape[0]:
-                found[u64(n)] = rows[u64(low)]
+            if n < affected.shape[0]:
+                affected[u64(n)] = rows[u64(low)]
             n += 1
             low += 1
     return np.int64(n)
@@ -105,19 +105,19 @@ def mark_needed(
     gone       uint8[], 1 = from its time on the key has no version
     tolerance  -1 = any
     """
-    found = 0
+    count = 0
     for key in range(heads.shape[0]):
         at = heads[u64(key)]
         while at >= 0 and times[u64(at)] > limit:
             needed[u64(at)] = 1
-            found += 1
+            count += 1
             at = links[u64(at)]
         if at >= 0 and gone[u64(at)] == 0:
             distance = limit - times[u64(at)]
             if distance == 0 or (direction != FORWARD and (tolerance < 0 or distance <= tolerance)):
                 needed[u64(at)] = 1
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 @jit
@@ -130,21 +130,21 @@ def find_versions(
     wanted: Int64s,
     asked: Int64s,
     rests: Int64s,
-    found: Int64s,
+    versions: Int64s,
 ) -> None:
     """Find the version of each row, -1 = none. O(rows + versions of their keys that begin after the first row).
 
-    keys    int64[n], the key of each row, -1 = none
-    wanted  int64[n], the time of each row, ascending
-    asked   (direction, tolerance, mark, end): tolerance -1 = any; a mark that no search in `rests` has had; versions
-            from number `end` on do not count
-    rests   int64[keys, R_FIELDS]
-    found   int64[n]
+    keys      int64[n], the key of each row, -1 = none
+    wanted    int64[n], the time of each row, ascending
+    asked     (direction, tolerance, mark, end): tolerance -1 = any; a mark that no search in `rests` has had; versions
+              from number `end` on do not count
+    rests     int64[keys, R_FIELDS]
+    versions  int64[n], written
     """
     direction, tolerance, mark, end = asked[0], asked[1], asked[2], asked[3]
     for x in range(keys.shape[0] - 1, -1, -1):
         key, time = keys[u64(x)], wanted[u64(x)]
-        found[u64(x)] = -1
+        versions[u64(x)] = -1
         if key < 0:
             continue
         if rests[u64(key), u64(R_MARK)] == mark:
@@ -181,4 +181,4 @@ def find_versions(
         else:
             chosen = later
         if chosen >= 0 and (tolerance < 0 or abs(time - times[u64(chosen)]) <= tolerance):
-            found[u64(x)] = chosen
+            versions[u64(x)] = chosen

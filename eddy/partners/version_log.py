@@ -55,13 +55,13 @@ class VersionLog:
         self.query, self.join, self.columns = query, join, list(columns)
         table = query.streams[join.table]
         self._kinds = [table.type_of(column) for column in columns]
-        self._own = [KeyEncoder(table.name, [[one.key]], [one.kind]) for one in join.keys]
-        self._probing = [KeyEncoder(query.streams[one.stream].name, [[one.column]], [one.kind]) for one in join.keys]
-        self._texts = [{word: BytesDirectory() for word in text_words([one.kind])} for one in join.keys]
+        self._encoders = [KeyEncoder(table.name, [[key.key]], [key.kind]) for key in join.keys]
+        self._probing = [KeyEncoder(query.streams[key.stream].name, [[key.column]], [key.kind]) for key in join.keys]
+        self._texts = [{word: BytesDirectory() for word in text_words([key.kind])} for key in join.keys]
         self._direction, self._tolerance = DIRECTIONS.index(join.direction), -1
         if join.tolerance is not None:
             self._tolerance = join.tolerance
-        self._directory = SlotDirectory(sum(one.width for one in self._own), 1)
+        self._directory = SlotDirectory(sum(encoder.width for encoder in self._encoders), 1)
         self._heads = np.full(self._directory.capacity, -1, np.int64)
         self._rests = np.zeros((len(self._heads), R_FIELDS), np.int64)
         self._searches = 0
@@ -79,8 +79,8 @@ class VersionLog:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         arrays = (self._heads, self._rests, self._times, self._links, self._keys, self._numbers, self._gone)
-        texts = sum(one.nbytes for own in self._texts for one in own.values())
-        return sum(one.nbytes for one in arrays) + self._directory.nbytes + self._payload.nbytes + texts
+        texts = sum(directory.nbytes for directories in self._texts for directory in directories.values())
+        return sum(array.nbytes for array in arrays) + self._directory.nbytes + self._payload.nbytes + texts
 
     # A push
 
@@ -148,7 +148,7 @@ class VersionLog:
 
     def _slots(self, batch: pa.RecordBatch) -> Int64s:
         """Return the slot of the key of each version; new keys get one."""
-        words, _ = self._encoded(self._own, [batch] * len(self._own), len(batch))
+        words, _ = self._encoded(self._encoders, [batch] * len(self._encoders), len(batch))
         slots = self._directory.find(words)
         new = np.flatnonzero(slots < 0)
         if len(new):
@@ -160,8 +160,8 @@ class VersionLog:
                 heads[: len(self._heads)] = self._heads
                 self._rests = np.zeros((len(heads), R_FIELDS), np.int64)
                 self._heads = heads
-            own = self._directory.write(keys, np.zeros((len(keys), 1), np.int64), np.ones(len(keys), np.bool_))
-            slots[new] = own[places]
+            new_slots = self._directory.write(keys, np.zeros((len(keys), 1), np.int64), np.ones(len(keys), np.bool_))
+            slots[new] = new_slots[places]
             # Until the strings have a user, a search would forget them.
             self._settle_texts(keys)
         return slots
@@ -183,7 +183,7 @@ class VersionLog:
     def _text_columns(self) -> Iterator[tuple[int, BytesDirectory]]:
         """Yield the words of a key that stand for byte strings, and the directory of each."""
         at = 0
-        for encoder, texts in zip(self._own, self._texts, strict=True):
+        for encoder, texts in zip(self._encoders, self._texts, strict=True):
             for word, directory in texts.items():
                 yield at + word, directory
             at += encoder.width
@@ -197,11 +197,11 @@ class VersionLog:
 
     def hashes_of_rows(self, batches: Mapping[int, pa.RecordBatch]) -> Hashes:
         """Return the hash of the key of each row, uint64[n]; `batches` as in `find`."""
-        return _hashes(self._probing, [batches[one.stream] for one in self.join.keys])
+        return _hashes(self._probing, [batches[key.stream] for key in self.join.keys])
 
     def hashes_of_versions(self, batch: pa.RecordBatch) -> Hashes:
         """Return the hash of the key of each version of a batch, which is that of the rows with the key: uint64[n]."""
-        return _hashes(self._own, [batch] * len(self._own))
+        return _hashes(self._encoders, [batch] * len(self._encoders))
 
     def find(self, batches: Mapping[int, pa.RecordBatch], times: Int64s, end: int | None = None) -> Int64s:
         """Return the version of each row, int64[n], -1 = none.
@@ -210,17 +210,17 @@ class VersionLog:
         times    of the rows, ascending
         end      the number of versions that count, None = all
         """
-        n, found = len(times), np.full(len(times), -1, np.int64)
+        n, versions = len(times), np.full(len(times), -1, np.int64)
         if not n or not self.n:
-            return found
-        words, dead = self._encoded(self._probing, [batches[one.stream] for one in self.join.keys], n)
+            return versions
+        words, dead = self._encoded(self._probing, [batches[key.stream] for key in self.join.keys], n)
         slots = self._directory.find(words)
         slots[dead != 0] = -1
         self._settle_texts(words[:0])
         self._searches += 1
         asked = np.array([self._direction, self._tolerance, self._searches, self.n if end is None else end], np.int64)
-        find_versions(self._times, self._links, self._gone, self._heads, slots, times, asked, self._rests, found)
-        return found
+        find_versions(self._times, self._links, self._gone, self._heads, slots, times, asked, self._rests, versions)
+        return versions
 
     def numbers(self, versions: Int64s) -> Int64s:
         """Return the arrival numbers of versions; -1 for -1."""
@@ -231,8 +231,8 @@ class VersionLog:
         absent = versions < 0
         ids = np.where(absent, 0, versions).astype(np.int32)
         lacking = absent.reshape(-1, 1) if absent.any() else None
-        found = self._payload.gather(ids, len(ids), np.zeros(1, np.int64), lacking)
-        return [found[0, k] for k in range(len(self.columns))]
+        columns = self._payload.gather(ids, len(ids), np.zeros(1, np.int64), lacking)
+        return [columns[0, k] for k in range(len(self.columns))]
 
     # All contents
 
@@ -242,11 +242,11 @@ class VersionLog:
         asked = limit, self._direction, self._tolerance
         mark_needed(self._times, self._links, self._gone, self._heads, *asked, needed)
         kept = np.flatnonzero(needed[: self.n])
-        found = VersionLog(self.query, self.join, self.columns)
+        log = VersionLog(self.query, self.join, self.columns)
         columns = [taken(column, kept) for column in self._payload.window(0, 0, self.n, 0)]
-        found.append(columns, self._times[kept], self._gone[kept], self._numbers[kept])
-        found.settle()
-        return found
+        log.append(columns, self._times[kept], self._gone[kept], self._numbers[kept])
+        log.settle()
+        return log
 
     def needed(self, limit: int) -> int:
         """Return how many versions rows of time `limit` or later may get. O(n)."""
@@ -288,9 +288,9 @@ class VersionLog:
         rising = bool((np.diff(numbers) > 0).all()) and (not n or bool(numbers[0] >= 0 and numbers[-1] < arrived))
         parts.require(rising, "arrival numbers of versions that do not rise, or that have not arrived")
         for batch in table.to_batches():
-            for one in self.join.keys:
-                absent = batch.column(one.key).is_null(nan_is_null=True)
-                parts.require(not absent.true_count, f"a version without a key {one.key}")
+            for key in self.join.keys:
+                absent = batch.column(key.key).is_null(nan_is_null=True)
+                parts.require(not absent.true_count, f"a version without a key {key.key}")
         try:
             self.append(table.columns, times, gone, numbers)
         except InputError as problem:
@@ -316,6 +316,6 @@ class VersionLog:
 def _hashes(encoders: Sequence[KeyEncoder], batches: Sequence[pa.RecordBatch]) -> Hashes:
     """Return the hash of a key whose columns are encoded one by one, uint64[rows]."""
     parts = [encoder.hashes(batch)[0] for encoder, batch in zip(encoders, batches, strict=True)]
-    for one in parts[1:]:
-        mix_words(one.view(np.int64), parts[0])
+    for part in parts[1:]:
+        mix_words(part.view(np.int64), parts[0])
     return parts[0]

@@ -45,12 +45,12 @@ class KeyIndex(NamedTuple):
 
     def affected(self, wanted: Hashes, spans: Int64s) -> Int64s:
         """Return the rows with these keys and times (`affected_rows`), some of them more than once."""
-        found = np.empty(len(wanted), np.int64)
+        rows = np.empty(len(wanted), np.int64)
         while True:
-            n = affected_rows(self.hashes, self.times, self.rows, wanted, spans, found)
-            if n <= len(found):
-                return found[:n]
-            found = np.empty(n, np.int64)
+            n = affected_rows(self.hashes, self.times, self.rows, wanted, spans, rows)
+            if n <= len(rows):
+                return rows[:n]
+            rows = np.empty(n, np.int64)
 
 
 class Run(NamedTuple):
@@ -74,7 +74,7 @@ class Run(NamedTuple):
         rows = PartnerRows(self.rows.rows[first:end], self.rows.signs[first:end])
         part = Run(self.due[first:end], self.came[first:end], rows, self.keys, self.first + first)
         if self.keys and 2 * len(part.due) < len(self.keys[0].rows):
-            return part._replace(keys=tuple(KeyIndex.of(*one) for one in part.asked()), first=0)
+            return part._replace(keys=tuple(KeyIndex.of(*pair) for pair in part.asked()), first=0)
         return part
 
     def chosen(self, numbers: Int64s) -> Run:
@@ -85,22 +85,22 @@ class Run(NamedTuple):
 
     def asked(self) -> list[tuple[Hashes, Int64s]]:
         """Return the hashes of the keys of the rows, and the times, for each table of `keys`."""
-        return [one.between(self.first, self.first + len(self.due)) for one in self.keys]
+        return [index.between(self.first, self.first + len(self.due)) for index in self.keys]
 
     def affected(self, wanted: Sequence[tuple[Hashes, Int64s]]) -> Int64s:
         """Return the numbers of the rows that new versions may concern, ascending.
 
         wanted  for each table of `keys`, the arguments of `KeyIndex.affected`
         """
-        parts = [one.affected(*own) for one, own in zip(self.keys, wanted, strict=True)]
+        parts = [index.affected(*arguments) for index, arguments in zip(self.keys, wanted, strict=True)]
         numbers = np.unique(np.concatenate(parts)) - self.first
         return numbers[(numbers >= 0) & (numbers < len(self.due))]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = (self.due, self.came, *self.rows, *(array for one in self.keys for array in one))
-        return sum(one.nbytes for one in arrays)
+        arrays = (self.due, self.came, *self.rows, *(array for index in self.keys for array in index))
+        return sum(array.nbytes for array in arrays)
 
 
 Runs = tuple[Run, ...]
@@ -110,11 +110,11 @@ def merged_run(runs: Runs) -> Run:
     """Return the rows of some runs as one run. O(n log n)."""
     if len(runs) == 1 and (runs[0].due[1:] >= runs[0].due[:-1]).all():
         return runs[0]
-    due, came = (np.concatenate(part) for part in zip(*((one.due, one.came) for one in runs), strict=True))
-    rows, signs = (np.concatenate(part) for part in zip(*(one.rows for one in runs), strict=True))
+    due, came = (np.concatenate(part) for part in zip(*((run.due, run.came) for run in runs), strict=True))
+    rows, signs = (np.concatenate(part) for part in zip(*(run.rows for run in runs), strict=True))
     order = np.argsort(due, kind="stable")
     keys = []
-    for parts in zip(*(one.asked() for one in runs), strict=True):
+    for parts in zip(*(run.asked() for run in runs), strict=True):
         hashes, times = (np.concatenate(part)[order] for part in zip(*parts, strict=True))
         keys.append(KeyIndex.of(hashes, times))
     return Run(due[order], came[order], PartnerRows(rows.take(order, axis=0), signs[order]), tuple(keys))
@@ -122,19 +122,19 @@ def merged_run(runs: Runs) -> Run:
 
 def with_run(runs: Runs, new: Run) -> Runs:
     """Return runs with a new one; its neighbours of similar size merge, so a row is copied O(log n) times."""
-    found = [*runs, new]
-    while len(found) > 1 and len(found[-2].due) <= 2 * len(found[-1].due):
-        found[-2:] = [merged_run((found[-2], found[-1]))]
-    return tuple(found)
+    merged = [*runs, new]
+    while len(merged) > 1 and len(merged[-2].due) <= 2 * len(merged[-1].due):
+        merged[-2:] = [merged_run((merged[-2], merged[-1]))]
+    return tuple(merged)
 
 
 def divided(runs: Runs, watermark: int) -> tuple[Runs, Runs]:
     """Return the rows whose watermark has been passed, and the others. O(runs)."""
     ready, rest = [], []
-    for one in runs:
-        n = int(np.searchsorted(one.due, watermark))
+    for run in runs:
+        n = int(np.searchsorted(run.due, watermark))
         if n:
-            ready.append(one._replace(keys=()).part(0, n))
-        if n < len(one.due):
-            rest.append(one.part(n, len(one.due)))
+            ready.append(run._replace(keys=()).part(0, n))
+        if n < len(run.due):
+            rest.append(run.part(n, len(run.due)))
     return tuple(ready), tuple(rest)

@@ -39,16 +39,16 @@ def stores_in(query: Query, store: Any) -> dict[Path, list[str] | None]:
         return dict.fromkeys(joins)
     if isinstance(store, str) or not isinstance(store, Iterable):
         raise PlanError(f"store is a list of states such as ['R S'], not {store!r}")
-    found: dict[Path, list[str] | None] = {path: [] for path in joins}
+    stores: dict[Path, list[str] | None] = {path: [] for path in joins}
     for text in store:
         wanted = set(names_in(str(text)))
         paths = [path for path in joins if wanted < {query.graph.names[i] for i in path}]
         if not paths:
             raise PlanError(f"store: {text!r} is a state of no join in this query: each has some of the streams of one")
-        own = found[min(paths, key=len)]
-        assert own is not None
-        own.append(text)
-    return found
+        states = stores[min(paths, key=len)]
+        assert states is not None
+        states.append(text)
+    return stores
 
 
 def own_policy(query: Query, policy: Any, copied: bool = False) -> Any:
@@ -78,7 +78,7 @@ def join_of(query: Query, plan: str) -> Path:
             return path
     if len(problems) == 1:
         raise problems[0]
-    known = "; ".join(" ".join(query.graph.names[i] for i in one) for one in joins)
+    known = "; ".join(" ".join(query.graph.names[i] for i in streams) for streams in joins)
     raise PlanError(
         f"{plan!r} is a plan of none of the joins of this query. It has one join for its core and one for each branch;"
         f" their streams are {known}"

@@ -50,4 +50,4 @@ def by_rings(
     join.modules.allowance.ask(0, "what was pushed")
     rows = rings.changes(arrivals.order)
     table, commit = groups.follow_weighted(rows, arrivals.ends)
-    return changes, rows.found, table, commit
+    return changes, rows.changes, table, commit

@@ -141,15 +141,15 @@ class Pipeline:
             self.join.rings = rings_of(self.groups, self.join.modules, self.join.payload, self.join.columns)
             self.groups.rings = self.join.rings
         self.operators: list[Operator] = [*self._list]
-        self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
+        self.operators += [operator for operator in (self.partners, self.groups, self.tops) if operator is not None]
         self.beside: list[Sized] = []
         self.derived: dict[str, Pipeline] = {}
-        for one, source in derived_inputs(query):
-            self.adopt(one.name, Pipeline(source, self._options_of(one, source)))
+        for stream, source in derived_inputs(query):
+            self.adopt(stream.name, Pipeline(source, self._options_of(stream, source)))
         self.gate, self.clock = Gate(query, allowance), clock_of(query)
         versions = list(self.gate.versions.values())
         if versions:
-            allowance.parts.append(lambda: sum(one.nbytes for one in versions))
+            allowance.parts.append(lambda: sum(table_versions.nbytes for table_versions in versions))
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
@@ -174,23 +174,23 @@ class Pipeline:
 
         Rows that are pushed as R are those of all streams R; rows that are pushed as "x.R" those of the query of x.
         """
-        found = {stream.name: [("", stream.name)] for stream in self.query.streams if stream.name not in self.derived}
-        for name, one in self.derived.items():
-            for given in one.names:
+        names = {stream.name: [("", stream.name)] for stream in self.query.streams if stream.name not in self.derived}
+        for name, source in self.derived.items():
+            for given in source.names:
                 for each in (given, f"{name}.{given}"):
-                    found.setdefault(each, []).append((name, given))
-        return found
+                    names.setdefault(each, []).append((name, given))
+        return names
 
     def all_joins(self) -> Iterator[Join]:
         """Yield the joins of the query, and of the queries of its tables."""
         yield from self._list
-        for one in self.derived.values():
-            yield from one.all_joins()
+        for source in self.derived.values():
+            yield from source.all_joins()
 
     @property
     def has_clock(self) -> bool:
         """Whether the query, or that of one of its tables, has a watermark."""
-        return self.clock is not None or any(one.has_clock for one in self.derived.values())
+        return self.clock is not None or any(source.has_clock for source in self.derived.values())
 
     @property
     def watermark(self) -> int | None:
@@ -205,17 +205,19 @@ class Pipeline:
     @property
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
-        derived = sum(one.nbytes for one in self.derived.values())
-        own = sum(one.nbytes for one in self.operators) + sum(one.nbytes for one in self.gate.versions.values())
-        return own + derived + self.late.rows.nbytes + self.failed.rows.nbytes
+        derived = sum(source.nbytes for source in self.derived.values())
+        operator_bytes = sum(operator.nbytes for operator in self.operators) + sum(
+            table_versions.nbytes for table_versions in self.gate.versions.values()
+        )
+        return operator_bytes + derived + self.late.rows.nbytes + self.failed.rows.nbytes
 
     @property
     def file_bytes(self) -> int:
         """Bytes of the columns of rows in files; see `Runtime.file_bytes`."""
         rows = [join.payload for join in self._list]
         if self.partners is not None:
-            rows.append(self.partners.shelf.payload)
-        return sum(one.file_bytes for one in rows) + sum(one.file_bytes for one in self.derived.values())
+            rows.append(self.partners.row_store.payload)
+        return sum(payload.file_bytes for payload in rows) + sum(source.file_bytes for source in self.derived.values())
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -227,11 +229,11 @@ class Pipeline:
     @property
     def filters(self) -> dict[str, AdaptiveFilter]:
         """The filters by the name of their stream; the filter of results under "results", of several joins by title."""
-        found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
+        filters = {self.query.streams[i].name: stream_filter for i, stream_filter in self.gate.filters.items()}
         accepting = {"results": self.output.accepts}
         if self.partners is not None:
-            accepting.update({f"join of {one.title}": one.output.accepts for one in self._list})
-        return found | {place: one for place, one in accepting.items() if one is not None}
+            accepting.update({f"join of {join.title}": join.output.accepts for join in self._list})
+        return filters | {place: accepts for place, accepts in accepting.items() if accepts is not None}
 
     def join_of(self, plan: str) -> Join:
         """Return the join whose streams a plan names. Raises PlanError."""
@@ -241,9 +243,9 @@ class Pipeline:
         """Change the policy of all joins, each with a copy of its own. Raises InputError, and then changes nothing."""
         joins = list(self.all_joins())
         policies = [own_policy(self.query, policy, copied=len(joins) > 1) for _ in joins]
-        made = [make_policy(one, join.strategy) for one, join in zip(policies, joins, strict=True)]
-        for join, one in zip(joins, made, strict=True):
-            join.router.follow(one)
+        made = [make_policy(join_policy, join.strategy) for join_policy, join in zip(policies, joins, strict=True)]
+        for join, new_policy in zip(joins, made, strict=True):
+            join.router.follow(new_policy)
 
     def present_options(self) -> dict[str, Any]:
         """Return the options of the pipeline as JSON values; each join has its own options (`Join.present_options`)."""
@@ -262,7 +264,7 @@ class Pipeline:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
-            others = [one for one in (self.groups, self.tops) if one is not None]
+            others = [operator for operator in (self.groups, self.tops) if operator is not None]
             self.join.set_bound(self.max_bytes, [*others, *self.gate.versions.values(), *self._sharing()])
         for source in self.derived.values():
             source.set_bound(self.max_bytes)
@@ -275,7 +277,7 @@ class Pipeline:
         if source.partners is None:
             source.join.modules.allowance.parts.append(lambda: rest.nbytes)
         if self.partners is None:
-            self.join.modules.allowance.parts.append(lambda: 0 if (one := below()) is None else one.nbytes)
+            self.join.modules.allowance.parts.append(lambda: 0 if (pipeline := below()) is None else pipeline.nbytes)
 
     def _sharing(self) -> list[Sized]:
         """Return what shares the bound with the operators: the pipelines below, and the rest of the one above."""
@@ -284,7 +286,7 @@ class Pipeline:
     @property
     def used(self) -> int:
         """Bytes of all that shares the bound."""
-        return self.nbytes + sum(one.nbytes for one in self.beside)
+        return self.nbytes + sum(part.nbytes for part in self.beside)
 
     def share_bound(self, join: Join) -> None:
         """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""
@@ -331,17 +333,17 @@ class Pipeline:
         # A change of plan between two pushes affects only its join.
         if self.undo or self.commit is not None or self.join.undo is not None:
             return True
-        if self.derived and any(one.unsettled for one in self.derived.values()):
+        if self.derived and any(source.unsettled for source in self.derived.values()):
             return True
-        if any(one.directory.fresh for one in self.gate.versions.values()):
+        if any(table_versions.directory.fresh for table_versions in self.gate.versions.values()):
             return True
         return self.partners is not None and any(join.undo is not None for join in self._list)
 
     def begin(self, loading: bool = False) -> None:
         """Note the state of all operators, which an exception from here on restores."""
         self.undo = True
-        for one in self.operators:
-            one.begin(loading)
+        for operator in self.operators:
+            operator.begin(loading)
 
     def settle(self, prepared: Prepared) -> None:
         """Let a prepared push happen, if it has not happened. Idempotent."""
@@ -355,8 +357,8 @@ class Pipeline:
         self.commit = commit
         self._complete(commit)
         if self.partners is None:
-            one = commit.operators[0]
-            self.join.strategy.history.note_push(one.inserted, one.arrivals, seconds + perf_counter() - began)
+            record = commit.operators[0]
+            self.join.strategy.history.note_push(record.inserted, record.arrivals, seconds + perf_counter() - began)
         if self.max_bytes is not None:
             self.give_room_back()
         try:
@@ -390,8 +392,8 @@ class Pipeline:
 
     def roll_back(self) -> None:
         """Restore the state of all operators at `begin`, and that of the queries of tables. Idempotent."""
-        for one in self.derived.values():
-            one.roll_back()
+        for source in self.derived.values():
+            source.roll_back()
         for versions in self.gate.versions.values():
             versions.forget()
         self.roll_back_operators()
@@ -399,8 +401,8 @@ class Pipeline:
     def roll_back_operators(self) -> None:
         """Restore the state of all operators at `begin`. Idempotent."""
         # This also runs without a push, because a change of plan may be running.
-        for one in reversed(self.operators):
-            one.roll_back()
+        for operator in reversed(self.operators):
+            operator.roll_back()
         if self.undo:
             self._unshare_bound()
             self.undo = False
@@ -416,8 +418,8 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
-        for one in self.operators:
-            one.check()
+        for operator in self.operators:
+            operator.check()
         for versions in self.gate.versions.values():
             versions.check()
         for source in self.derived.values():
@@ -425,8 +427,8 @@ class Pipeline:
 
     def dismantle(self) -> None:
         """Release all memory now. The pipeline cannot be used then."""
-        for one in self.operators:
-            one.dismantle()
+        for operator in self.operators:
+            operator.dismantle()
         for source in self.derived.values():
             source.dismantle()
         vars(self).clear()
@@ -450,18 +452,18 @@ class _Rest:
 
 def derived_inputs(query: Query) -> list[tuple[Stream, Query]]:
     """Return the inputs whose rows are those of queries, each with its query."""
-    found = []
-    for one in query.streams:
-        if isinstance(one.source, Query):
-            found.append((one, one.source))
-    return found
+    inputs = []
+    for stream in query.streams:
+        if isinstance(stream.source, Query):
+            inputs.append((stream, stream.source))
+    return inputs
 
 
 def _check_times(query: Query) -> None:
     """Raise InputError unless the order of the rows of a query that is an input, among those of others, is known."""
-    streams = [one for one in query.streams if not isinstance(one, Table)]
-    below = [one.name for one in streams if one.source is not None]
-    untimed = [one.place for one in streams if one.time is None]
+    streams = [stream for stream in query.streams if not isinstance(stream, Table)]
+    below = [stream.name for stream in streams if stream.source is not None]
+    untimed = [stream.place for stream in streams if stream.time is None]
     if below and untimed and len(streams) > 1:
         raise InputError(
             f"{untimed[0]} has no time column, and rows of {below[0]} come with the pushes of the streams that its"
@@ -483,7 +485,9 @@ def _inner_joins(
     if takes_back(options.output):
         # What is above the joins reads all changes, whatever is put out.
         inner = replace(inner, output="changelog")
-    return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.inner_joins().items()}
+    return {
+        path: Join(inner_query, replace(inner, **by_join[path])) for path, inner_query in query.inner_joins().items()
+    }
 
 
 def _groups_of(query: Query, options: RuntimeOptions, allowance: Allowance) -> Groups | None:

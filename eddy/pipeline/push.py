@@ -55,7 +55,7 @@ class _NoRoom(CapacityError):
 def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, atomic: bool = False) -> pa.Table:
     """Process arrivals and return their results; see `Runtime.push`."""
     if atomic and not (
-        takes_back(pipeline.options.output) or any(isinstance(one, Table) for one in pipeline.query.streams)
+        takes_back(pipeline.options.output) or any(isinstance(stream, Table) for stream in pipeline.query.streams)
     ):
         raise InputError("atomic is for a changelog, and no result of this runtime is taken back; leave it out")
     prepared = prepare(pipeline, batches, order, watermark, atomic=atomic)
@@ -131,7 +131,7 @@ def _prepared(
         pipeline.undo = True
         batches, derived = _derived(pipeline, batches, order, watermark, ends)
         watermark = None if pipeline.clock is None else watermark
-        atomic = atomic or any(isinstance(one, Table) for one, _ in derived_inputs(pipeline.query))
+        atomic = atomic or any(isinstance(stream, Table) for stream, _ in derived_inputs(pipeline.query))
     # The rows of a query with branches over tables are the difference of two answers.
     atomic = atomic or (pipeline.partners is not None and bool(pipeline.partners.tables))
     arrivals = pipeline.gate.admit(
@@ -162,34 +162,36 @@ def _derived(
         raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(batches).__name__}")
     names, mine = pipeline.names, dict[str, object]()
     below: dict[str, dict[str, object]] = {name: {} for name in pipeline.derived}
-    places = {one.name: one.place for one in pipeline.query.streams}
+    places = {query_stream.name: query_stream.place for query_stream in pipeline.query.streams}
     for given, rows in batches.items():
         if given in below:
             raise InputError(f"{places[given]} has the rows of its query; push those of the streams that it reads")
         if given not in names:
             raise InputError(no_stream(given, names))
-        for owner, stream in names[given]:
-            into = below[owner] if owner else mine
+        for table, stream in names[given]:
+            into = below[table] if table else mine
             if into.get(stream, rows) is not rows:
                 raise InputError(
-                    f"stream {stream} of {places[owner]} is pushed twice, as {given!r} and under another name: push its"
-                    f" rows as {owner + '.' + stream!r}, and those of other streams under names of their own"
+                    f"stream {stream} of {places[table]} is pushed twice, as {given!r} and under another name: push its"
+                    f" rows as {table + '.' + stream!r}, and those of other streams under names of their own"
                 )
             into[stream] = rows
-    found: dict[str, Prepared] = {}
-    for one, _ in derived_inputs(pipeline.query):
-        source = pipeline.derived[one.name]
-        own = watermark if source.has_clock else None
-        found[one.name] = prepared = prepare(source, below[one.name], None, own, ends, whole=isinstance(one, Table))
+    pushes: dict[str, Prepared] = {}
+    for input_stream, _ in derived_inputs(pipeline.query):
+        source = pipeline.derived[input_stream.name]
+        mark = watermark if source.has_clock else None
+        pushes[input_stream.name] = prepared = prepare(
+            source, below[input_stream.name], None, mark, ends, whole=isinstance(input_stream, Table)
+        )
         rows = prepared.results
         if not len(rows):
             continue
-        if isinstance(one, Table):
-            rows = with_key_columns(rows, one.keys)
-        elif one.time is not None:
-            rows = _in_time(rows, one.time)
-        mine[one.name] = rows
-    return mine, found
+        if isinstance(input_stream, Table):
+            rows = with_key_columns(rows, input_stream.keys)
+        elif input_stream.time is not None:
+            rows = _in_time(rows, input_stream.time)
+        mine[input_stream.name] = rows
+    return mine, pushes
 
 
 def _in_time(rows: pa.Table, time: str) -> pa.Table:
@@ -291,16 +293,16 @@ def _in_one_join(
     make_room(join, arrivals.rows)
     began = 0.0 if rings is None else thread_time()
     if rings is not None and groups is not None and rings.choice.on and taken:
-        changes, found, table, commit = by_rings(join, groups, arrivals, only_kept)
+        changes, n_results, table, commit = by_rings(join, groups, arrivals, only_kept)
         made = PushResults(0, 0, table)
     else:
         changes, made = take(join, arrivals, only_kept)
-        found = made.inserted + made.deleted
+        n_results = made.inserted + made.deleted
         if groups is not None:
             table, commit = groups.follow(made.table, arrivals.watermark, arrivals.ends)
             made = made._replace(table=table)
     if rings is not None:
-        rings.choice.note(taken, found, thread_time() - began)
+        rings.choice.note(taken, n_results, thread_time() - began)
     return (_join_commit(join, pipeline.position, changes, taken, made),), made, commit
 
 
@@ -310,7 +312,7 @@ def _with_partners(
     """Return the records of the joins and of the partners, and the results of the partners."""
     width = len(arrivals.rows)
     records: list[Any] = []
-    found, failed = dict[Path, PartnerRows](), list[pa.RecordBatch]()
+    matches, failed = dict[Path, PartnerRows](), list[pa.RecordBatch]()
     for path, join in pipeline.joins.items():
         pipeline.at_work = join
         _share_bound(pipeline, join)
@@ -318,9 +320,9 @@ def _with_partners(
         make_room(join, mine.rows)
         changes, given = take(join, mine, only_kept)
         records.append(_join_commit(join, join.position, changes, len(mine.order), given))
-        found[path] = rows_of(given.table, path, width)
+        matches[path] = rows_of(given.table, path, width)
         failed += given.failed
-    rows, live = partners.follow(arrivals, found)
+    rows, live = partners.follow(arrivals, matches)
     found_rows = partners.combinations(PartnerRows.none(width) if loading else rows, pipeline.output.changing)
     made = pipeline.output.make(found_rows, arrivals.rows)
     return (*records, live), made._replace(failed=(*failed, *made.failed))
@@ -422,7 +424,7 @@ def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
 def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
     """Push earlier rows, and drop their results; the rows determine which rows had a partner."""
     graph = pipeline.query.graph
-    counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
+    counted = [name for name, window in zip(graph.names, graph.windows, strict=True) if window.kind == WindowKind.ROWS]
     if counted and not pipeline.query.unretracted:
         raise InputError(
             f"load: stream {counted[0]} has a Rows window. Which rows had a partner depends on the order of all"

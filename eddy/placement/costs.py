@@ -98,47 +98,53 @@ class Flow:
     streams: frozenset[int]
 
 
-def head_flow(head: int, own: StreamStatistics) -> Flow:
+def head_flow(head: int, figures: StreamStatistics) -> Flow:
     """Return the flow of the tuples of a head stream."""
-    return Flow(own.rate, own.tuple_bytes, own.selectivity, frozenset((head,)))
+    return Flow(figures.rate, figures.tuple_bytes, figures.selectivity, frozenset((head,)))
 
 
-def _shared(flow: Flow, own: StreamStatistics) -> list[tuple[float, float]]:
+def _shared(flow: Flow, figures: StreamStatistics) -> list[tuple[float, float]]:
     """Return (f of the flow, f of the stream) for each class that both have."""
-    pairs = zip(flow.selectivity, own.selectivity, strict=True)
+    pairs = zip(flow.selectivity, figures.selectivity, strict=True)
     return [(a, b) for a, b in pairs if a is not None and b is not None]
 
 
-def joined(flow: Flow, stream: int, own: StreamStatistics, measured: float | None = None) -> Flow:
+def joined(flow: Flow, stream: int, figures: StreamStatistics, measured: float | None = None) -> Flow:
     """Return the flow after a join with a stream.
 
     measured   measured fraction of the window that matches a tuple of the flow, None = by the selectivities
     """
     fraction = 1.0
-    for a, b in _shared(flow, own):
+    for a, b in _shared(flow, figures):
         fraction *= min(a, b)
     if measured is not None:
         fraction = measured
     both = tuple(
         b if a is None else a if b is None else max(a, b)
-        for a, b in zip(flow.selectivity, own.selectivity, strict=True)
+        for a, b in zip(flow.selectivity, figures.selectivity, strict=True)
     )
-    rate = flow.rate * fraction * own.window
-    return Flow(rate, flow.tuple_bytes + own.tuple_bytes, both, flow.streams | {stream})
+    rate = flow.rate * fraction * figures.window
+    return Flow(rate, flow.tuple_bytes + figures.tuple_bytes, both, flow.streams | {stream})
 
 
 def placements(
-    flow: Flow, stream: int, own: StreamStatistics, costs: UnitCosts, *, at_source: bool = False, at_home: bool = False
+    flow: Flow,
+    stream: int,
+    figures: StreamStatistics,
+    costs: UnitCosts,
+    *,
+    at_source: bool = False,
+    at_home: bool = False,
 ) -> tuple[float, float]:
     """Return the cost of a one-way join at its source and at its destination; NEVER if no class connects them.
 
     at_source, at_home   whether the copy of the window there is already paid for
     """
-    if not _shared(flow, own):
+    if not _shared(flow, figures):
         return NEVER, NEVER
-    probing = costs.probing(flow.rate, own.window, joined(flow, stream, own).rate)
-    update = own.rate * costs.c_u
-    source = probing if at_source else costs.transfer(own.rate * own.tuple_bytes) + update + probing
+    probing = costs.probing(flow.rate, figures.window, joined(flow, stream, figures).rate)
+    update = figures.rate * costs.c_u
+    source = probing if at_source else costs.transfer(figures.rate * figures.tuple_bytes) + update + probing
     destination = costs.transfer(flow.rate * flow.tuple_bytes) + (0.0 if at_home else update) + probing
     return source, destination
 
@@ -161,19 +167,19 @@ class Model:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        if len({len(one.selectivity) for one in self.streams}) > 1:
+        if len({len(stream.selectivity) for stream in self.streams}) > 1:
             raise PlanError("the statistics of two streams have different numbers of attribute classes")
 
     def changed(self, figures: Mapping[int, StreamStatistics]) -> Model:
         """Return the model with new figures of some streams."""
-        return replace(self, streams=tuple(figures.get(i, one) for i, one in enumerate(self.streams)))
+        return replace(self, streams=tuple(figures.get(i, stream) for i, stream in enumerate(self.streams)))
 
     def flows(self, head: int, order: Sequence[int]) -> list[Flow]:
         """Return the flow before each one-way join of a plan, and the flow of its results: len(order) + 1 flows."""
-        found = [head_flow(head, self.streams[head])]
+        flows = [head_flow(head, self.streams[head])]
         for j in order:
-            found.append(joined(found[-1], j, self.streams[j]))
-        return found
+            flows.append(joined(flows[-1], j, self.streams[j]))
+        return flows
 
     def check(self, plan: JEP) -> None:
         """Raise PlanError if a step of a plan joins a stream that no predicate connects with those before it."""

@@ -19,7 +19,8 @@ from stairs.bytes_directory import BytesDirectory
 def classes_of(query: Query) -> tuple[frozenset[int], ...]:
     """Return per stream the attribute classes in which it has a key."""
     return tuple(
-        frozenset(c for c, one in enumerate(query.classes) if name in one.columns) for name in query.graph.names
+        frozenset(c for c, attribute_class in enumerate(query.classes) if name in attribute_class.columns)
+        for name in query.graph.names
     )
 
 
@@ -29,8 +30,8 @@ class KeyNumbers:
     def __init__(self, query: Query) -> None:
         self._encoders = {
             (i, c): KeyEncoder(stream.place, query.classes[c].columns[stream.name], query.classes[c].types)
-            for i, (stream, own) in enumerate(zip(query.streams, classes_of(query), strict=True))
-            for c in own
+            for i, (stream, classes) in enumerate(zip(query.streams, classes_of(query), strict=True))
+            for c in classes
         }
         self._texts = {
             (c, at): BytesDirectory() for c, texts in enumerate(query.graph.texts[: len(query.classes)]) for at in texts
@@ -40,25 +41,25 @@ class KeyNumbers:
     @property
     def kept(self) -> int:
         """The number of byte strings and wide keys that are kept."""
-        return sum(one.most for one in (*self._texts.values(), *self._wide.values()))
+        return sum(directory.most for directory in (*self._texts.values(), *self._wide.values()))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the strings and keys that are kept, and of their tables."""
-        return sum(one.nbytes for one in (*self._texts.values(), *self._wide.values()))
+        return sum(directory.nbytes for directory in (*self._texts.values(), *self._wide.values()))
 
     def numbers(self, stream: int, c: int, batch: pa.RecordBatch, dead: npt.NDArray[np.uint8]) -> Ints:
         """Return the number of each row's key in a class, int64[rows]; marks rows with a null dead, uint8[rows]."""
         encoder = self._encoders[stream, c]
         words = np.zeros(len(batch) * encoder.width, np.int64)
-        own = np.zeros(len(batch), np.uint8)
-        texts = {at: one for (of, at), one in self._texts.items() if of == c}
-        encoder.encode(batch, words, own, texts)
-        dead |= own
+        nulls = np.zeros(len(batch), np.uint8)
+        texts = {at: directory for (of, at), directory in self._texts.items() if of == c}
+        encoder.encode(batch, words, nulls, texts)
+        dead |= nulls
         if encoder.width == 1:
             return words
         offsets = np.arange(len(batch) + 1, dtype=np.int64) * 8 * encoder.width
         offsets.flags.writeable = False
         text = words.view(np.uint8)
         text.flags.writeable = False
-        return self._wide[c].intern(offsets, text, own)
+        return self._wide[c].intern(offsets, text, nulls)

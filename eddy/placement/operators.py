@@ -92,10 +92,10 @@ def route_operators(head: int, start: Mapping[int, Where], steps: Iterable[tuple
     start   by stream, the location where its tuples arrive
     steps   the streams in the order in which they are joined, and where
     """
-    found: dict[Where, set[Operator]] = {}
+    operators: dict[Where, set[Operator]] = {}
 
     def add(where: Where, operator: Operator) -> None:
-        found.setdefault(where, set()).add(operator)
+        operators.setdefault(where, set()).add(operator)
 
     at, tuples = start[head], StreamId(head)
     for j, where in steps:
@@ -108,7 +108,7 @@ def route_operators(head: int, start: Mapping[int, Where], steps: Iterable[tuple
         add(at, Update(j))
         tuples = StreamId(j, head)
     add(at, Ship(tuples, SITE))
-    return {where: frozenset(own) for where, own in found.items()}
+    return {where: frozenset(operator_set) for where, operator_set in operators.items()}
 
 
 def steps_of(sep: SEP) -> list[tuple[int, int]]:
@@ -133,9 +133,11 @@ def node_operator_sets(plan: JEP) -> list[NOS]:
 
 def windows_at(operators: NOS) -> frozenset[int]:
     """Return the streams whose windows a node keeps."""
-    return frozenset(one.stream for one in operators if isinstance(one, Update))
+    return frozenset(operator.stream for operator in operators if isinstance(operator, Update))
 
 
 def texts(operators: NOS, names: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
     """Return the operators as text, sorted; `labels` names the classes of places."""
-    return sorted(one.text(names, labels) if isinstance(one, Ship) else one.text(names) for one in operators)
+    return sorted(
+        operator.text(names, labels) if isinstance(operator, Ship) else operator.text(names) for operator in operators
+    )

@@ -78,10 +78,10 @@ class JEP:
 
     def replaced(self, *seps: SEP) -> JEP:
         """Return this plan with other plans for some of the heads."""
-        own = list(self.seps)
+        plans = list(self.seps)
         for sep in seps:
-            own[sep.head] = sep
-        return JEP(tuple(own))
+            plans[sep.head] = sep
+        return JEP(tuple(plans))
 
 
 def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> dict[int, SEP]:
@@ -96,7 +96,7 @@ def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -
             raise PlanError(f"placement: {no_stream(name, names)}")
         return at[name]
 
-    found = {}
+    plans = {}
     for head, hops in given.items():
         order: list[int] = []
         placement = []
@@ -109,8 +109,8 @@ def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -
                 raise PlanError(f"placement of head {head}: {hop[0]} comes twice; join each of the other streams once")
             order.append(stream(hop[0]))
             placement.append(PLACEMENTS[hop[1]])
-        found[stream(head)] = SEP(stream(head), tuple(order), tuple(placement))
-    return found
+        plans[stream(head)] = SEP(stream(head), tuple(order), tuple(placement))
+    return plans
 
 
 def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> JEP:
@@ -122,8 +122,8 @@ def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) ->
     >>> plan.seps[1]
     SEP(head=1, order=(0,), placement=(0,))
     """
-    found = seps(given, names)
-    missing = [name for i, name in enumerate(names) if i not in found]
+    plans = seps(given, names)
+    missing = [name for i, name in enumerate(names) if i not in plans]
     if missing:
         raise PlanError(f"placement: stream {missing[0]} has no plan; give one for each stream as head")
-    return JEP(tuple(found[i] for i in range(len(names))))
+    return JEP(tuple(plans[i] for i in range(len(names))))

@@ -37,11 +37,11 @@ Copy = tuple[int, Place, int]
 
 def place_operators(starts: Sequence[Place], routes: Mapping[int, Steps]) -> dict[Place, NOS]:
     """Return the operators of each place: the union over the steps of these heads."""
-    found: dict[Place, NOS] = {}
+    operators: dict[Place, NOS] = {}
     for head, steps in routes.items():
-        for place, own in route_operators(head, dict(enumerate(starts)), steps).items():
-            found[place] = found.get(place, NOTHING) | own
-    return found
+        for place, operator_set in route_operators(head, dict(enumerate(starts)), steps).items():
+            operators[place] = operators.get(place, NOTHING) | operator_set
+    return operators
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,20 @@ class Program:
     @cached_property
     def by_source(self) -> dict[tuple[Place, StreamId], tuple[Operator, ...]]:
         """The operators that a place runs for tuples with the id of a stream: those whose first argument it is."""
-        found: dict[tuple[Place, StreamId], tuple[Operator, ...]] = {}
-        for place, own in self.operators.items():
-            for one in sorted(own, key=str):
-                found[place, one.source] = (*found.get((place, one.source), ()), one)
-        return found
+        operators: dict[tuple[Place, StreamId], tuple[Operator, ...]] = {}
+        for place, operator_set in self.operators.items():
+            for operator in sorted(operator_set, key=str):
+                operators[place, operator.source] = (*operators.get((place, operator.source), ()), operator)
+        return operators
 
     @cached_property
     def _known_steps(self) -> dict[tuple[Place, StreamId], tuple[JoinOperator | None, list[Ship]]]:
         return {
             at: (
-                next((one for one in own if isinstance(one, JoinOperator)), None),
-                [o for o in own if isinstance(o, Ship)],
+                next((operator for operator in operators if isinstance(operator, JoinOperator)), None),
+                [o for o in operators if isinstance(o, Ship)],
             )
-            for at, own in self.by_source.items()
+            for at, operators in self.by_source.items()
         }
 
     def _steps(self, place: Place, source: StreamId) -> tuple[JoinOperator | None, list[Ship]]:
@@ -101,7 +101,7 @@ class Program:
 
     def at_node(self, node: int) -> dict[Place, NOS]:
         """Return the operator set of a node, by the place of which the node is a part."""
-        return {place: own for place, own in self.operators.items() if node in place.nodes}
+        return {place: operator_set for place, operator_set in self.operators.items() if node in place.nodes}
 
 
 def program(
@@ -120,7 +120,12 @@ def program(
         if sorted((head, *(j for j, _ in steps))) != list(range(len(starts))):
             raise PlanError(f"the steps of head {head} join {[j for j, _ in steps]}; they must join each other stream")
     made = Program(tuple(starts), tuple(routes), version, {})
-    windows = {(one.stream, p) for p, own in made.operators.items() for one in own if isinstance(one, Update)}
+    windows = {
+        (operator.stream, p)
+        for p, operator_set in made.operators.items()
+        for operator in operator_set
+        if isinstance(operator, Update)
+    }
     return Program(made.starts, made.routes, version, {copy: old.get(copy, born) for copy in windows})
 
 

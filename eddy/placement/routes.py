@@ -88,7 +88,7 @@ class Planner:
     def grid_routes(self, figures: Sequence[Synopsis]) -> list[Steps]:
         """Return the steps of one round: all joins of all heads in the cells of the grid with the fewest copies."""
         names = self.query.graph.names
-        shipped = {name: one.rate * one.tuple_bytes for name, one in zip(names, figures, strict=True)}
+        shipped = {name: synopsis.rate * synopsis.tuple_bytes for name, synopsis in zip(names, figures, strict=True)}
         shares = choose(self.query, self.nodes, shipped)
         place = grid(range(self.nodes), dict(enumerate(shares.counts)))
         return [tuple((j, place) for j in self.order(head, figures)) for head in range(len(figures))]
@@ -121,7 +121,7 @@ class Planner:
                     for j in left
                     for place in self._places(flow, j, figures, at)
                 ]
-                *_, j, at = min(candidates, key=lambda one: (one[0], one[1], one[2]))
+                *_, j, at = min(candidates, key=lambda candidate: (candidate[0], candidate[1], candidate[2]))
                 paid.add((j, at))
                 steps.append((j, at))
                 left.remove(j)
@@ -134,16 +134,16 @@ class Planner:
         return [at, *(by_class(range(self.nodes), c) for c in common)] if common else []
 
     def _step(
-        self, flow: PrefixTuples, j: int, own: Synopsis, at: Place, place: Place, paid: set[tuple[int, Place]]
+        self, flow: PrefixTuples, j: int, synopsis: Synopsis, at: Place, place: Place, paid: set[tuple[int, Place]]
     ) -> tuple[float, float]:
         """Return the predicted seconds of a step, all nodes together, and the matches, to choose the next one by."""
-        after = flow.joined(own)
-        seconds = self.costs.probing(flow.rate, own.preceding, after.rate)
+        after = flow.joined(synopsis)
+        seconds = self.costs.probing(flow.rate, synopsis.preceding, after.rate)
         if place != at:
             seconds += flow.rate * flow.tuple_bytes / self.costs.c_r
         if (j, place) not in paid:
-            copies = place.copies(frozenset(own.keys))
-            seconds += copies * own.rate * (own.tuple_bytes / self.costs.c_r + self.costs.c_u)
+            copies = place.copies(frozenset(synopsis.keys))
+            seconds += copies * synopsis.rate * (synopsis.tuple_bytes / self.costs.c_r + self.costs.c_u)
         # The resulting tuples are shipped or probe again, so many results of an early step also raise the cost of later
         # steps.
         seconds += after.rate * after.tuple_bytes / self.costs.c_r
@@ -157,10 +157,10 @@ class Planner:
         load = _Load([0.0] * self.nodes)
         copies = {(j, place) for steps in routes for j, place in steps}
         for j, place in copies:
-            own = figures[j]
-            n = place.copies(frozenset(own.keys))
-            self._leaves(load, j, n * own.rate * own.tuple_bytes)
-            load.work += n * own.rate * self.costs.c_u
+            synopsis = figures[j]
+            n = place.copies(frozenset(synopsis.keys))
+            self._leaves(load, j, n * synopsis.rate * synopsis.tuple_bytes)
+            load.work += n * synopsis.rate * self.costs.c_u
         for head, steps in enumerate(routes):
             self._walk(load, head, steps, figures, copies)
         lines = max(load.out) + load.moved / self.nodes
@@ -212,5 +212,5 @@ class Planner:
         load.rounds = max(load.rounds, rounds + 1)
 
 
-def _head(own: Synopsis) -> PrefixTuples:
-    return PrefixTuples(own.rate, own.tuple_bytes, own.keys)
+def _head(synopsis: Synopsis) -> PrefixTuples:
+    return PrefixTuples(synopsis.rate, synopsis.tuple_bytes, synopsis.keys)

@@ -142,13 +142,13 @@ def _factorizations(n: int, places: int) -> Iterator[tuple[int, ...]]:
 
 
 def _primes(n: int) -> list[int]:
-    found, p = [], 2
+    primes, p = [], 2
     while n > 1:
         while n % p == 0:
-            found.append(p)
+            primes.append(p)
             n //= p
         p = p + 1 if p * p <= n else n
-    return sorted(found, reverse=True)
+    return sorted(primes, reverse=True)
 
 
 def _count(n: int, places: int) -> int:
@@ -165,10 +165,10 @@ def settled(stream: Stream, columns: Mapping[str, Sequence[Sequence[str]]]) -> b
     A change of a table moves its row to another value of a column that is no part of the key. A table without versions
     has one change of each key (`eddy.spark.changes`).
     """
-    own = columns.get(stream.name)
-    if own is None or not isinstance(stream, Table) or stream.version is None:
-        return own is not None
-    return all(set(given_columns(component)) <= set(stream.keys) for component in own)
+    components = columns.get(stream.name)
+    if components is None or not isinstance(stream, Table) or stream.version is None:
+        return components is not None
+    return all(set(given_columns(component)) <= set(stream.keys) for component in components)
 
 
 def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = None) -> Shares:

@@ -59,9 +59,9 @@ class Distribution:
 
     def _meeting(self, other: Distribution) -> tuple[float, Distribution]:
         most = min(self.slice, other.slice)
-        one, two = self.sliced(most), other.sliced(most)
-        keys, left, right = np.intersect1d(one.keys, two.keys, assume_unique=True, return_indices=True)
-        both = one.shares[left] * two.shares[right]
+        mine, two = self.sliced(most), other.sliced(most)
+        keys, left, right = np.intersect1d(mine.keys, two.keys, assume_unique=True, return_indices=True)
+        both = mine.shares[left] * two.shares[right]
         chance = float(both.sum())
         # The slice holds a part of all keys, and therefore the same part of the shares.
         shares = both / chance * (most / SLICES) if chance else both
@@ -70,16 +70,16 @@ class Distribution:
     def mixed(self, other: Distribution, weight: float) -> Distribution:
         """Return the distribution of rows of which a share of `weight` comes from another distribution."""
         most = min(self.slice, other.slice)
-        one, two = self.sliced(most), other.sliced(most)
-        keys, at = np.unique(np.concatenate([one.keys, two.keys]), return_inverse=True)
-        shares = np.concatenate([one.shares * (1 - weight), two.shares * weight])
+        mine, two = self.sliced(most), other.sliced(most)
+        keys, at = np.unique(np.concatenate([mine.keys, two.keys]), return_inverse=True)
+        shares = np.concatenate([mine.shares * (1 - weight), two.shares * weight])
         return Distribution(keys, np.bincount(at, shares, len(keys)).astype(np.float64), most)
 
 
 def distribution(keys: Ints, most_keys: int = MOST_KEYS) -> Distribution:
     """Return the distribution of the keys of rows; at most about `most_keys` keys are counted."""
-    found, counts = np.unique(keys, return_counts=True)
-    whole = Distribution(found, counts / max(len(keys), 1))
+    distinct, counts = np.unique(keys, return_counts=True)
+    whole = Distribution(distinct, counts / max(len(keys), 1))
     most = SLICES
     while len(whole.sliced(most).keys) > most_keys and most > 1:
         most //= 2

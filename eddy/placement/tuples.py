@@ -37,8 +37,8 @@ class Tuples(NamedTuple):
     def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> Tuples:
         """Return the chosen tuples."""
         return Tuples(
-            {i: one[chosen] for i, one in self.rows.items()},
-            {c: one[chosen] for c, one in self.keys.items()},
+            {i: rows[chosen] for i, rows in self.rows.items()},
+            {c: keys[chosen] for c, keys in self.keys.items()},
             self.time[chosen],
             self.newest[chosen],
             self.due[chosen],
@@ -55,9 +55,9 @@ def merged(parts: Sequence[Tuples]) -> Tuples:
         return parts[0]
     first = parts[0]
     return Tuples(
-        {i: np.concatenate([one.rows[i] for one in parts]) for i in first.rows},
-        {c: np.concatenate([one.keys[c] for one in parts]) for c in first.keys},
-        *(np.concatenate([one[k] for one in parts]) for k in (2, 3, 4)),
+        {i: np.concatenate([part.rows[i] for part in parts]) for i in first.rows},
+        {c: np.concatenate([part.keys[c] for part in parts]) for c in first.keys},
+        *(np.concatenate([part[k] for part in parts]) for k in (2, 3, 4)),
     )
 
 
@@ -69,8 +69,8 @@ def _in(keys: Ints, known: Ints) -> npt.NDArray[np.bool_]:
 
 def without(keys: Ints, known: Ints) -> Ints:
     """Return the keys that are not in the ascending array `known`, in ascending order and without duplicates."""
-    found = np.unique(keys)
-    return found[~_in(found, known)]
+    distinct = np.unique(keys)
+    return distinct[~_in(distinct, known)]
 
 
 def common(keys: Ints, known: Ints) -> Ints:

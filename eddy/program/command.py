@@ -46,8 +46,8 @@ def run(
         inserts = check_program(_text(program))
     except EddyError as problem:
         raise _ended(program, problem) from None
-    for one in inserts:
-        typer.echo(describe(one), err=True)
+    for insertion in inserts:
+        typer.echo(describe(insertion), err=True)
     if check:
         return
     if checkpoint is None:

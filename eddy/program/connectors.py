@@ -44,7 +44,7 @@ class Connector:
         """Return whether an option has a meaning."""
         if option in (*self.needed, *self.choices, *self.more):
             return True
-        return any(one.endswith(ANY) and option.startswith(one.removesuffix(ANY)) for one in self.more)
+        return any(name.endswith(ANY) and option.startswith(name.removesuffix(ANY)) for name in self.more)
 
 
 INPUTS: dict[str, Connector] = {
@@ -79,8 +79,8 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
     that it cannot have.
     """
     given = {
-        name: _value(table, name, one.text)
-        for name, one in table.declared.options.items()
+        name: _value(table, name, option.text)
+        for name, option in table.declared.options.items()
         if known is INPUTS or not name.startswith(PREFIX)
     }
     if "connector" not in given:
@@ -89,15 +89,15 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
     kind = given.pop("connector")
     if kind not in known:
         raise table.refused("connector", f"{kind!r} is no connector of {role}; there are {', '.join(known)}")
-    found = known[kind]
+    connector = known[kind]
     for name in given:
-        if not found.known(name) and not (name in OF_TABLE and known is INPUTS):
-            every = ", ".join((*found.needed, *found.choices, *found.more)) or "none"
+        if not connector.known(name) and not (name in OF_TABLE and known is INPUTS):
+            every = ", ".join((*connector.needed, *connector.choices, *connector.more)) or "none"
             raise table.refused(name, f"option {name!r} has no meaning for {role} of {kind!r}; there are {every}")
-    for name in found.needed:
+    for name in connector.needed:
         if not given.get(name):
             raise table.refused("connector", f"{role} of {kind!r} needs the option {name!r}")
-    for name, values in found.choices.items():
+    for name, values in connector.choices.items():
         if given.setdefault(name, values[0]) not in values:
             raise table.refused(name, f"{name!r} is one of {', '.join(values)}, not {given[name]!r}")
     for name in ("max-files", "max-rows", "rows"):
@@ -114,20 +114,20 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
 def _value(table: ProgramTable, name: str, text: str) -> str:
     """Return the text of an option with the values of environment variables in place of their names, ${NAME}."""
 
-    def of_environment(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise table.refused(name, f"{name!r} needs the environment variable {found[1]}, which is not set")
-        return os.environ[found[1]]
+    def of_environment(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise table.refused(name, f"{name!r} needs the environment variable {match[1]}, which is not set")
+        return os.environ[match[1]]
 
     return _VARIABLE.sub(of_environment, text)
 
 
 def frame_schema(table: ProgramTable) -> pa.Schema:
     """Return the columns that come from the connector: those of the table, of its changes, or of its envelopes."""
-    found = table.declared.input
-    assert found is not None
-    schema = spark_schema(found.schema)
-    ops = found.ops if isinstance(found, KeyedInput) else None
+    stream = table.declared.input
+    assert stream is not None
+    schema = spark_schema(stream.schema)
+    ops = stream.ops if isinstance(stream, KeyedInput) else None
     if ops == "column":
         return schema.append(pa.field(OP_COLUMN, pa.string()))
     if ops != "debezium":
@@ -229,9 +229,9 @@ def check_output(insertion: Insertion) -> None:
     _, given = options_of(table, OUTPUTS, "an output")
     sink_of(table)
     for name in ("key", "partition-by"):
-        for one in given[name].split(",") if name in given else []:
-            if one.strip() not in columns:
-                raise table.refused(name, f"{name!r}: the query gives no column {one.strip()!r}")
+        for column in given[name].split(",") if name in given else []:
+            if column.strip() not in columns:
+                raise table.refused(name, f"{name!r}: the query gives no column {column.strip()!r}")
 
 
 def connector_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -> str:

@@ -59,20 +59,20 @@ def join_options(target: ProgramTable, text_of: Callable[[str, str], str]) -> di
 
     Raises SqlError, at the place of the option, for an unknown option, and for a text that is no number.
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, given in target.declared.options.items():
         if not name.startswith(PREFIX):
             continue
         option = name.removeprefix(PREFIX)
         if option not in JOIN_OPTIONS:
-            every = ", ".join(f"{PREFIX}{one}" for one in JOIN_OPTIONS)
+            every = ", ".join(f"{PREFIX}{known}" for known in JOIN_OPTIONS)
             raise target.refused(name, f"there is no option {name!r} of a join; there are {every}")
         text, keyword = text_of(name, given.text), option.replace("-", "_")
         try:
-            found[keyword] = JOIN_OPTIONS[option](text)
+            arguments[keyword] = JOIN_OPTIONS[option](text)
         except ValueError as problem:
             raise target.refused(name, f"{name!r} is {problem}, not {text!r}") from None
-    return found
+    return arguments
 
 
 def check_join(insertion: Insertion, given: dict[str, Any]) -> None:

@@ -37,16 +37,16 @@ SIGNALS = signal.SIGINT, signal.SIGTERM
 
 def check_program(text: str) -> list[Insertion]:
     """Return the INSERT statements of a program, with all options checked. Starts nothing. Raises SqlError."""
-    found = read_program(text)
-    for one in found:
-        check_output(one)
-        describe(one)
-    return found
+    insertions = read_program(text)
+    for insertion in insertions:
+        check_output(insertion)
+        describe(insertion)
+    return insertions
 
 
 def describe(insertion: Insertion) -> str:
     """Return a line about an INSERT: its target and its inputs, with their connectors. Raises SqlError."""
-    inputs = [f"{name} ({connector_of(one, INPUTS, 'an input')})" for name, one in insertion.inputs.items()]
+    inputs = [f"{name} ({connector_of(table, INPUTS, 'an input')})" for name, table in insertion.inputs.items()]
     output = connector_of(insertion.target, OUTPUTS, "an output")
     return f"{insertion.target.name}: {', '.join(inputs)} -> {output}"
 
@@ -80,13 +80,18 @@ class RunningProgram:
         writers: dict[str, JoinWriter] = {}
         running = cls({})
         try:
-            for one in program:
-                frames = {name: input_frame(spark, table) for name, table in one.inputs.items()}
-                form, options = sink_of(one.target)
-                how = options_of_join(one.target)
-                joined = join(one.query, one.query.inputs(frames), checkpoint=f"{checkpoint}/{one.target.name}", **how)
-                writer = joined.writeStream.format(form).options(**options).queryName(one.target.name)
-                writers[one.target.name] = writer.trigger(**trigger) if trigger else writer
+            for insertion in program:
+                frames = {name: input_frame(spark, table) for name, table in insertion.inputs.items()}
+                form, options = sink_of(insertion.target)
+                how = options_of_join(insertion.target)
+                joined = join(
+                    insertion.query,
+                    insertion.query.inputs(frames),
+                    checkpoint=f"{checkpoint}/{insertion.target.name}",
+                    **how,
+                )
+                writer = joined.writeStream.format(form).options(**options).queryName(insertion.target.name)
+                writers[insertion.target.name] = writer.trigger(**trigger) if trigger else writer
             for name, ready in writers.items():
                 running.joins[name] = ready.start()
         except PySparkException as problem:
@@ -103,7 +108,7 @@ class RunningProgram:
         Raises the error of a join that failed, after the others were stopped.
         """
         try:
-            while any(one.isActive for one in self.joins.values()) and not ended.wait(POLL_S):
+            while any(join.isActive for join in self.joins.values()) and not ended.wait(POLL_S):
                 self._check()
         finally:
             self.stop()
@@ -112,27 +117,27 @@ class RunningProgram:
     def stop(self) -> None:
         """Stop all joins; the next start goes on where they stopped. Raises the last error after all were stopped."""
         problem: Exception | None = None
-        for one in self.joins.values():
+        for join in self.joins.values():
             try:
-                if one.isActive:
-                    one.stop()
-            except Exception as found:
-                problem = found
+                if join.isActive:
+                    join.stop()
+            except Exception as caught:
+                problem = caught
         if problem is not None:
             raise problem
 
     def summary(self) -> list[str]:
         """Return a line for each join: micro-batches, rows and results of this start."""
         lines = []
-        for name, one in self.joins.items():
-            sums = one.totals()
+        for name, join in self.joins.items():
+            sums = join.totals()
             batches, rows, results = (int(sums.get(column, 0)) for column in ("batches", "rows", "results"))
             lines.append(f"{name}: {rows:,} rows in {batches:,} micro-batches, {results:,} results")
         return lines
 
     def _check(self) -> None:
-        for name, one in self.joins.items():
-            problem = one.exception()
+        for name, join in self.joins.items():
+            problem = join.exception()
             if isinstance(problem, EddyError):
                 raise type(problem)(f"{name}: {problem}") from problem
             if problem is not None:
@@ -150,10 +155,10 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
     def end(*_: object) -> None:
         ended.set()
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    before = {one: signal.signal(one, end) for one in SIGNALS}
+    before = {handled: signal.signal(handled, end) for handled in SIGNALS}
     try:
         yield ended
     except Exception as problem:
@@ -161,5 +166,5 @@ def ended_by_signals() -> Iterator[threading.Event]:
             raise
         LOG.warning("Spark ended with the signal; the next start goes on from the checkpoint: %s", first_line(problem))
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)

@@ -66,7 +66,7 @@ def read_program(text: str) -> list[Insertion]:
     tables: dict[str, ProgramTable] = {}
     inserts: list[tuple[StatementText, Sequence[Token]]] = []
     for source, tokens in _statements(text):
-        words = [one.text.upper() for one in tokens[:2]]
+        words = [token.text.upper() for token in tokens[:2]]
         if words == ["CREATE", "TABLE"]:
             table = _table(source)
             if table.name in tables:
@@ -78,13 +78,15 @@ def read_program(text: str) -> list[Insertion]:
             raise source.error(_start(source), f"{' '.join(words)} is not supported; {_FORM}")
     if not inserts:
         raise SqlError(f"the program has no INSERT, so it would do nothing; {_FORM}", 1, 1)
-    found: dict[str, Insertion] = {}
+    insertions: dict[str, Insertion] = {}
     for source, tokens in inserts:
-        one = _insertion(source, tokens, tables)
-        if one.target.name in found:
-            raise source.error(_start(source), f"two INSERT go into {one.target.name!r}; give each query its own table")
-        found[one.target.name] = one
-    return list(found.values())
+        insert = _insertion(source, tokens, tables)
+        if insert.target.name in insertions:
+            raise source.error(
+                _start(source), f"two INSERT go into {insert.target.name!r}; give each query its own table"
+            )
+        insertions[insert.target.name] = insert
+    return list(insertions.values())
 
 
 def _statements(text: str) -> Iterator[tuple[StatementText, Sequence[Token]]]:
@@ -97,13 +99,13 @@ def _statements(text: str) -> Iterator[tuple[StatementText, Sequence[Token]]]:
         raise source.error(
             max(text.rfind("'"), 0), "the text cannot be split into words: a quote or a comment has no end"
         ) from error
-    own: list[Token] = []
-    for one in [*tokens, None]:
-        if one is not None and one.token_type != TokenType.SEMICOLON:
-            own.append(one)
-        elif own:
-            yield StatementText(_only(text, own[0].start, own[-1].end + 1)), own
-            own = []
+    statement: list[Token] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type != TokenType.SEMICOLON:
+            statement.append(token)
+        elif statement:
+            yield StatementText(_only(text, statement[0].start, statement[-1].end + 1)), statement
+            statement = []
 
 
 def _start(source: StatementText) -> int:
@@ -113,27 +115,27 @@ def _start(source: StatementText) -> int:
 
 def _only(text: str, start: int, end: int) -> str:
     """Return a text that is blank outside of two places, with all its lines."""
-    return "".join(one if one == "\n" else " " for one in text[:start]) + text[start:end]
+    return "".join(character if character == "\n" else " " for character in text[:start]) + text[start:end]
 
 
 def _table(source: StatementText) -> ProgramTable:
     """Return the table of a CREATE TABLE; its options `ops` and `version` are those of the input."""
-    found = declared(source)
+    table = declared(source)
     options: dict[str, str] = {}
     for name in ("ops", "version"):
-        if name not in found.options or found.input is None:
+        if name not in table.options or table.input is None:
             continue
-        options[name] = found.options[name].text
-        refused = partial(ProgramTable(found, source).refused, name)
-        if not found.key:
+        options[name] = table.options[name].text
+        refused = partial(ProgramTable(table, source).refused, name)
+        if not table.key:
             raise refused(f"{name!r} is for a table with a PRIMARY KEY")
-        if name == "version" and found.input.time is not None:
+        if name == "version" and table.input.time is not None:
             raise refused("the WATERMARK orders the rows of this table; leave 'version' out")
         try:
-            found = declared(source, **options)
+            table = declared(source, **options)
         except QueryError as problem:
             raise refused(str(problem)) from problem
-    return ProgramTable(found, source)
+    return ProgramTable(table, source)
 
 
 def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[str, ProgramTable]) -> Insertion:
@@ -154,16 +156,16 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
     for name in tables_of(select):
         known = tables.get(name)
         if known is None:
-            at = next((one.start for one in tokens[3:] if one.text == name), tokens[3].start)
+            at = next((token.start for token in tokens[3:] if token.text == name), tokens[3].start)
             raise source.error(at, f"there is no table {name!r}; {_have(tables)}")
         if known.declared.input is None:
             raise known.refused(None, "it is read, and its columns are missing: name (column TYPE, …)")
         if name == target.text:
             raise source.error(target.start, f"table {name!r} is read and written by one query")
         inputs[name] = known
-    streams = [one.declared.input for one in inputs.values() if one.declared.input is not None]
+    streams = [table.declared.input for table in inputs.values() if table.declared.input is not None]
     try:
-        query = sql(select, [_as_spark_has_it(one) for one in streams])
+        query = sql(select, [_as_spark_has_it(stream) for stream in streams])
     except SqlError:
         raise
     except QueryError as problem:
@@ -189,8 +191,8 @@ def _check_columns(target: ProgramTable, query: Query, source: StatementText, at
         return
     if target.declared.input.time is not None:
         raise target.refused(None, "a table that is written has no WATERMARK; leave it out")
-    wanted = {one.name: one.type for one in spark_schema(target.declared.input.schema)}
-    given = {one.name: one.type for one in spark_schema(query.output_schema)}
+    wanted = {column.name: column.type for column in spark_schema(target.declared.input.schema)}
+    given = {column.name: column.type for column in spark_schema(query.output_schema)}
     if list(wanted) != list(given):
         raise source.error(
             at, f"table {target.name!r} has the columns {', '.join(wanted)}, and the query gives {', '.join(given)}"

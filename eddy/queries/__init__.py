@@ -2,10 +2,10 @@
 
     engine.py    the public engine: streams, queries by name, pushes
     query.py     one query of an engine: its control elements, its results
-    life.py      the versions of a query, and what control elements make of them
+    lineage.py   the versions of a query, and what control elements make of them
     version.py   a version: which results it owns, and when it has ended
     drain.py     a drain stop: when it is over
-    owner.py     takes the results that a version owns from those that its family found
+    reader.py    takes the results that a version owns from those that its family found
     changes.py   kinds of change
     alone.py     which versions have a join of their own: branches, tables, changelogs and others
     lone_join.py the join of one version alone
@@ -13,7 +13,7 @@
     family.py    one join for all versions over the same join graph
     sharing.py   which families over different join graphs share SteMs
     stem_pool.py, shared_join.py   these SteMs, and a join over them
-    found.py     what the join of a family found, and what each version gets of it
+    combinations.py  what the join of a family found, and what each version gets of it
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams and tables: rows and changes as arrivals in one order
     kept.py      the rows that a query can start on

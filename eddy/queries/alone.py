@@ -23,7 +23,7 @@ def is_alone(query: Query, output: Output) -> bool:
 def is_plain(query: Query) -> bool:
     """Return whether the results of a query are those of an inner join of streams, one by one."""
     derived = [query.aggregation, query.top, *query.branches, *query.as_of, *query.tables_changing]
-    return not any(one is not None for one in derived)
+    return not any(part is not None for part in derived)
 
 
 def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
@@ -44,13 +44,13 @@ def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
 
 
 def _has_results_that_stay(query: Query) -> bool:
-    below = [one.source for one in query.streams if isinstance(one.source, Query)]
+    below = [stream.source for stream in query.streams if isinstance(stream.source, Query)]
     return query.expiry == "final" or any(map(_has_results_that_stay, below))
 
 
 def check_change(name: str, old: Query, new: Query, how: How, output: Output, sources: Sources) -> None:
     """Raise InputError for a kind of change that has no meaning for queries with joins of their own."""
-    alone = [one for one in (old, new) if is_alone(one, output)]
+    alone = [candidate for candidate in (old, new) if is_alone(candidate, output)]
     for query in alone:
         kinds = changes_alone(query, output)
         if how not in kinds:

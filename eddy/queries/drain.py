@@ -131,13 +131,13 @@ class DrainByArrivals(Drain):
         for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
             i = sources.index(stream.name)
             counts = window.kind == WindowKind.ROWS
-            own = None
+            row_filter = None
             if counts and stream.conditions:
-                own = AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
+                row_filter = AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             before, latest = False, None
             if kept is not None:
-                before, latest = kept[i].count > 0, kept[i].newest(own) if counts else newest[i]
-            self._windows.append(_Window(i, window, stream, own, before, -FOREVER if latest is None else latest))
+                before, latest = kept[i].count > 0, kept[i].newest(row_filter) if counts else newest[i]
+            self._windows.append(_Window(i, window, stream, row_filter, before, -FOREVER if latest is None else latest))
 
     @property
     def parts(self) -> list[object]:
@@ -146,26 +146,26 @@ class DrainByArrivals(Drain):
 
     def contents(self) -> list[tuple[bool, int, int, int | None]]:
         """Return how far each stream is: `before`, `newest`, `since` and `passed` of its window."""
-        return [(own.before, own.newest, own.since, own.passed) for own in self._windows]
+        return [(window.before, window.newest, window.since, window.passed) for window in self._windows]
 
     def fill(self, contents: Sequence[tuple[bool, int, int, int | None]]) -> None:
         """Continue where another one was, given its `contents`."""
-        for own, (before, newest, since, passed) in zip(self._windows, contents, strict=True):
-            own.before, own.newest, own.since, own.passed = before, newest, since, passed
+        for window, (before, newest, since, passed) in zip(self._windows, contents, strict=True):
+            window.before, window.newest, window.since, window.passed = before, newest, since, passed
 
     def note(self, push: EnginePush) -> int | None:
         """See `Drain.note`. It may be called again once the start of the version is known."""
         if self._noted != (push.first, push.end):
-            for own in self._windows:
-                own.note(push, self.at)
+            for window in self._windows:
+                window.note(push, self.at)
             self._noted = push.first, push.end
         if push.end < self.at:
             return None
         version = self._version
         # Nothing is known of a version that waits. A warm one has all rows that are kept.
         oldest = version.start if not version.warm else 0
-        known = [own.passed_from(oldest, self.at) for own in self._windows]
-        passed = [one for one in known if one is not None]
+        known = [stream_window.passed_from(oldest, self.at) for stream_window in self._windows]
+        passed = [position for position in known if position is not None]
         return max(self.at, *passed) if len(passed) == len(self._windows) else None
 
 

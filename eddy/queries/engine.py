@@ -20,7 +20,7 @@ from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import ElementHistory, Event
 from eddy.queries.joins import Joins
-from eddy.queries.life import Life
+from eddy.queries.lineage import Lineage
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import RunningQuery
 from eddy.queries.restoring import restored
@@ -154,7 +154,7 @@ class Engine(Uncopied):
         if self._done is not None or self._undo is not None:
             return True
         # A push that was refused may have brought keys of versions.
-        return any(one.directory.fresh for one in self.sources.versions.values())
+        return any(table_versions.directory.fresh for table_versions in self.sources.versions.values())
 
     def _settle(self) -> None:
         """End what an exception interrupted: complete a push that has happened, take anything else back."""
@@ -168,10 +168,10 @@ class Engine(Uncopied):
             self._undo.restore()
             self._undo = None
 
-    def _begin(self, *lives: Life) -> None:
+    def _begin(self, *lineages: Lineage) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
-        versions = [part for life in lives for version in life.versions for part in version.parts]
-        self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *lives, *versions])
+        versions = [part for query in lineages for version in query.versions for part in version.parts]
+        self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *lineages, *versions])
 
     @property
     @settled
@@ -210,9 +210,9 @@ class Engine(Uncopied):
         known.pop(name, None)
         known[name] = started
         if len(known) - len(self._running) > 2 * STOPPED:
-            stopped = [one for one in known if one not in self._running and one != name]
-            for one in stopped[: len(stopped) - STOPPED]:
-                del known[one]
+            stopped = [other for other in known if other not in self._running and other != name]
+            for forgotten in stopped[: len(stopped) - STOPPED]:
+                del known[forgotten]
         self._queries = known
         self._sort([started])
         self._undo = None
@@ -236,24 +236,24 @@ class Engine(Uncopied):
             return
         running, visited = dict(self._running), dict(self._visited)
         resting, nothing = dict(self._resting), dict(self._nothing)
-        for one in queries:
-            for version in one.versions:
+        for query in queries:
+            for version in query.versions:
                 resting.pop(version, None)
-            if self._queries.get(one.name) is not one:
+            if self._queries.get(query.name) is not query:
                 continue  # another query has taken its name
-            visited.pop(one.name, None)
-            if not one.live or running.get(one.name) is not one:
-                running.pop(one.name, None)
-                nothing.pop(one.name, None)
-            if not one.live:
+            visited.pop(query.name, None)
+            if not query.live or running.get(query.name) is not query:
+                running.pop(query.name, None)
+                nothing.pop(query.name, None)
+            if not query.live:
                 continue
-            running[one.name] = one
-            if one.rests and self.joins.is_shared(one.live[0]):
-                resting[one.live[0]] = one
-                nothing[one.name] = self.joins.owners[one.live[0]].nothing
+            running[query.name] = query
+            if query.rests and self.joins.is_shared(query.live[0]):
+                resting[query.live[0]] = query
+                nothing[query.name] = self.joins.readers[query.live[0]].nothing
             else:
-                visited[one.name] = one
-                nothing.setdefault(one.name, _NOTHING)
+                visited[query.name] = query
+                nothing.setdefault(query.name, _NOTHING)
         # In one statement: an exception comes before it or after it.
         vars(self).update(_running=running, _visited=visited, _resting=resting, _nothing=nothing)
 
@@ -288,22 +288,22 @@ class Engine(Uncopied):
         queries       by name: `state`, `results` and `failed` rows so far, and the `filter_seconds` of conditions that
                       are asked for this query alone
         """
-        owners = self.joins.owners
+        readers = self.joins.readers
         queries = {
             name: {
-                "state": one.state,
-                "results": one.n_results,
-                "failed": one.failed_count,
-                "filter_seconds": sum(owners[own].seconds for own in one.live if own in owners),
+                "state": query.state,
+                "results": query.n_results,
+                "failed": query.failed_count,
+                "filter_seconds": sum(readers[version].seconds for version in query.live if version in readers),
             }
-            for name, one in self._queries.items()
+            for name, query in self._queries.items()
         }
-        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self.joins.kept, strict=True)}
+        kept = {name: rows.nbytes() for name, rows in zip(self.sources.graph.names, self.joins.kept, strict=True)}
         return {
             "position": self.position,
             "kept_bytes": kept,
             "shared_bytes": self.joins.shared_bytes,
-            "joins": self.joins.figures({one.name: one.live for one in self._running.values()}),
+            "joins": self.joins.figures({query.name: query.live for query in self._running.values()}),
             "queries": queries,
         }
 
@@ -323,7 +323,7 @@ class Engine(Uncopied):
     @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, failed rows, and rows that are kept for later starts."""
-        return self.joins.nbytes + sum(one.failures.rows.nbytes for one in self._queries.values())
+        return self.joins.nbytes + sum(query.failures.rows.nbytes for query in self._queries.values())
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -346,7 +346,7 @@ class Engine(Uncopied):
     def __repr__(self) -> str:
         lines = [f"Engine of {', '.join(self.sources.graph.names)}: {self.position:,} arrivals"]
         lines += [
-            f"  {one.name}: {one.state}, {one.n_results:,} results, {one.query!r}" for one in self.queries.values()
+            f"  {run.name}: {run.state}, {run.n_results:,} results, {run.query!r}" for run in self.queries.values()
         ]
         return "\n".join(lines)
 
@@ -365,24 +365,24 @@ class Engine(Uncopied):
         """
         admitted = self.sources.admit(batches, order, self.clock, atomic)
         push = placed(admitted, self._position, max(self.newest), self.sources)
-        visited = [one for one in self._visited.values() if one.live]
-        changing = [one for one in visited if one.may_change]
+        visited = [query for query in self._visited.values() if query.live]
+        changing = [query for query in visited if query.may_change]
         self._begin(*changing)
-        found, prepared, alone = self.joins.prepare(push)
+        combinations, prepared, alone = self.joins.prepare(push)
         self._position = push.end
-        for one in visited:
-            one.begin(push)
+        for running_query in visited:
+            running_query.begin(push)
         if changing:
             self.joins.bounds_changed()
-        finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
-        made = {one: one.results(push, finds, alone) for one in visited}
+        finds = {family: (matches, family.shares(push.first, matches)) for family, matches in combinations.items()}
+        made = {query: query.results(push, finds, alone) for query in visited}
         for _, shares in finds.values():
-            for owner in shares.owners:
-                if (resting := self._resting.get(owner.version)) is not None:
-                    made[resting] = shares.table(owner), list(shares.failed(owner))
-        results = {**self._nothing, **{one.name: table for one, (table, _) in made.items()}}
-        new_failed = {one: one.failures.added(batches) for one, (_, batches) in made.items()}
-        failed = {one: one.failures.rows.with_added(new) for one, new in new_failed.items()}
+            for reader in shares.readers:
+                if (resting := self._resting.get(reader.version)) is not None:
+                    made[resting] = shares.table(reader), list(shares.failed(reader))
+        results = {**self._nothing, **{query.name: table for query, (table, _) in made.items()}}
+        new_failed = {query: query.failures.added(batches) for query, (_, batches) in made.items()}
+        failed = {query: query.failures.rows.with_added(new) for query, new in new_failed.items()}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
             for before, times in zip(self.newest, push.times, strict=True)
@@ -390,7 +390,7 @@ class Engine(Uncopied):
         late = {**self._late}
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
-        counts = {one: one.n_results + results[one.name].num_rows for one in made}
+        counts = {query: query.n_results + results[query.name].num_rows for query in made}
         self._done = _Done(
             push,
             prepared,
@@ -405,9 +405,9 @@ class Engine(Uncopied):
         )
         self._finish(self._done)
         with ExitStack() as after:
-            for one, new in reversed(new_failed.items()):
-                if new or one.failures.rows.nbytes:
-                    after.callback(one.failures.settle, new, float("inf"))
+            for running_query, new in reversed(new_failed.items()):
+                if new or running_query.failures.rows.nbytes:
+                    after.callback(running_query.failures.settle, new, float("inf"))
         return results
 
     def _finish(self, done: _Done, again: bool = False) -> None:
@@ -415,13 +415,13 @@ class Engine(Uncopied):
         self.joins.settle(done.push, done.prepared)
         for i, new in done.versions.items():
             self.sources.versions[i].settle(new, again)
-        for one, count in done.counts.items():
-            one.n_results = count
-            one.failures.rows = done.failed[one]
+        for running_query, count in done.counts.items():
+            running_query.n_results = count
+            running_query.failures.rows = done.failed[running_query]
         self.newest, self._late, self._last = done.newest, done.late, done.last
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
-        self._sort([one for one in done.counts if self._visited.get(one.name) is one or one.failures.unread])
+        self._sort([query for query in done.counts if self._visited.get(query.name) is query or query.failures.unread])
         watermark = None if self.clock is None else self.clock.watermark
         if done.ended:
             self.joins.forget_ended()
@@ -489,7 +489,7 @@ class Engine(Uncopied):
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
-        self._queries = {one.name: one for one in queries}
+        self._queries = {query.name: query for query in queries}
         self.joins.resume()
         self._sort(queries)
 
@@ -498,9 +498,9 @@ class Engine(Uncopied):
     @in_turn
     def groups_of(self, query: RunningQuery) -> pa.Table:
         """Return the open windows of a query; see `RunningQuery.groups`."""
-        if any(one.query.aggregation is None for one in query.versions):
+        if any(version.query.aggregation is None for version in query.versions):
             raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
-        tables = [self.joins.groups_of(one) for one in query.live] or [query.query.output_schema.empty_table()]
+        tables = [self.joins.groups_of(version) for version in query.live] or [query.query.output_schema.empty_table()]
         return pa.concat_tables(tables, promote_options="default")
 
     @in_turn
@@ -534,8 +534,8 @@ class Engine(Uncopied):
         self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
     ) -> None:
         """Add an element to the history, or what followed by itself from earlier ones."""
-        one = Event(position, name, version, event, complete_from)
+        entry = Event(position, name, version, event, complete_from)
         if by_itself:
-            self._history.add_follower(one)
+            self._history.add_follower(entry)
         else:
-            self._history.add(one)
+            self._history.add(entry)

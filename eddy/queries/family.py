@@ -18,10 +18,10 @@ from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.found import FoundCombinations
+from eddy.queries.combinations import PushedCombinations
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
-from eddy.queries.owner import Owner
+from eddy.queries.reader import Reader
 from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
@@ -41,14 +41,14 @@ def family_key(query: Query) -> Hashable:
     """
     rowed = tuple(
         (stream.name, stream.window.n, _Filter(stream.filter))
-        for stream in sorted(query.streams, key=lambda one: one.name)
+        for stream in sorted(query.streams, key=lambda stream: stream.name)
         if isinstance(stream.window, Rows)
     )
-    classes = frozenset(tuple(sorted(one.columns.items())) for one in query.classes)
+    classes = frozenset(tuple(sorted(attribute_class.columns.items())) for attribute_class in query.classes)
     return (
         frozenset(stream.name for stream in query.streams),
         classes,
-        frozenset(one.canonical for one in query.comparisons),
+        frozenset(comparison.canonical for comparison in query.comparisons),
         rowed,
         query.graph.timed,
     )
@@ -66,19 +66,19 @@ class _Filter:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Filter):
             return NotImplemented
-        own, theirs = self.given, other.given
-        return own is theirs or (
-            isinstance(own, pc.Expression) and isinstance(theirs, pc.Expression) and own.equals(theirs)
+        mine, theirs = self.given, other.given
+        return mine is theirs or (
+            isinstance(mine, pc.Expression) and isinstance(theirs, pc.Expression) and mine.equals(theirs)
         )
 
     def __hash__(self) -> int:
         return hash(str(self.given)) if isinstance(self.given, pc.Expression) else id(self.given)
 
 
-def _wider(one: Window, other: Window) -> bool:
-    """Return whether `one` keeps more rows than `other`, of two windows that one family may have."""
+def _wider(window: Window, other: Window) -> bool:
+    """Return whether `window` keeps more rows than `other`, of two windows that one family may have."""
     order = (WindowKind.ROWS, WindowKind.RANGE, WindowKind.UNBOUNDED)
-    return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
+    return (order.index(window.kind), window.size) > (order.index(other.kind), other.size)
 
 
 class Family:
@@ -103,22 +103,22 @@ class Family:
         self._sources = sources
         self._options = options
         self._on = query.on
-        self.names = [name for name in sources.graph.names if name in {one.name for one in query.streams}]
+        self.names = [name for name in sources.graph.names if name in {stream.name for stream in query.streams}]
         self._index = [sources.index(name) for name in self.names]
         self._number = np.full(len(sources.streams), len(self.names), np.uint8)
         self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
-        self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
+        self.windows = dict(zip((stream.name for stream in query.streams), query.graph.windows, strict=True))
         self._counting = {
             stream.name: AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             for stream in query.streams
             if stream.conditions and isinstance(stream.window, Rows)
         }
-        self.owners: list[Owner[Family]] = []
+        self.readers: list[Reader[Family]] = []
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime | None = None
         self.shared, self.fresh = False, True
-        self._divided: tuple[int, list[Owner[Family]], GroupedFilters | None] | None = None
+        self._divided: tuple[int, list[Reader[Family]], GroupedFilters | None] | None = None
         """How results were divided last: `oldest`, the versions and their filters; None if their bounds changed."""
         self._columns: set[str] = set()
         self.complete_from = 0
@@ -146,34 +146,34 @@ class Family:
         # their order of arrival.
         streams = []
         for name, i in zip(self.names, self._index, strict=True):
-            own, source = self._streams[name], self._sources.streams[i]
+            family_stream, source = self._streams[name], self._sources.streams[i]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
-            kept = own.filter if isinstance(own.window, Rows) else None
-            streams.append(Stream(name, schema, own.window, source.time if self.timed else None, kept))
-        select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
+            kept = family_stream.filter if isinstance(family_stream.window, Rows) else None
+            streams.append(Stream(name, schema, family_stream.window, source.time if self.timed else None, kept))
+        select = [f"{stream.name}.{column}" for stream in streams for column in stream.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
         return ResultsQuery(streams, self._on, select=select, late="count")
 
     # The versions
 
-    def join(self, owner: Owner[Family]) -> bool:
+    def join(self, reader: Reader[Family]) -> bool:
         """Add a version; return whether the join lacks windows or columns for it, so that `fill` must be called.
 
         For the first version it always must.
         """
-        query, streams, windows = owner.query, dict(self._streams), dict(self.windows)
+        query, streams, windows = reader.query, dict(self._streams), dict(self.windows)
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if _wider(window, windows[stream.name]):
                 streams[stream.name], windows[stream.name] = stream, window
         grown = windows != self.windows
         self._streams, self.windows = streams, windows
-        columns = set(owner.read)
-        if owner.windows() or (grown and self.owners):
+        columns = set(reader.read)
+        if reader.windows() or (grown and self.readers):
             # Some version has a narrower window than the join, and checks the age of its rows by their event times.
             columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
-        grown = grown or not columns <= self._columns or not self.owners
+        grown = grown or not columns <= self._columns or not self.readers
         self._columns = self._columns | columns
-        self.owners = [*self.owners, owner]
+        self.readers = [*self.readers, reader]
         self._entries = self._divided = None
         return grown
 
@@ -183,12 +183,12 @@ class Family:
 
     def forget_ended(self) -> None:
         """Remove the versions that have ended."""
-        self.keep([owner for owner in self.owners if owner.version.ended is None])
+        self.keep([reader for reader in self.readers if reader.version.ended is None])
 
-    def keep(self, owners: list[Owner[Family]]) -> None:
-        """Remove all versions except `owners`."""
-        if len(owners) < len(self.owners):
-            self.owners, self._entries, self._divided = owners, None, None
+    def keep(self, readers: list[Reader[Family]]) -> None:
+        """Remove all versions except `readers`."""
+        if len(readers) < len(self.readers):
+            self.readers, self._entries, self._divided = readers, None, None
 
     @property
     def keeps_out(self) -> bool:
@@ -197,13 +197,15 @@ class Family:
 
     def _is_filtered(self, name: str) -> bool:
         """Return whether every version bounds columns of a stream by ranges, so that rows may be kept out."""
-        return not isinstance(self._streams[name].window, Rows) and all(owner.ranges[name] for owner in self.owners)
+        return not isinstance(self._streams[name].window, Rows) and all(reader.ranges[name] for reader in self.readers)
 
     def _filters(self) -> dict[str, GroupedFilters]:
         """Return the grouped filters of arriving rows, for each filtered stream."""
         if self._entries is None:
             filtered = filter(self._is_filtered, self.names)
-            self._entries = {name: GroupedFilters([owner.ranges[name] for owner in self.owners]) for name in filtered}
+            self._entries = {
+                name: GroupedFilters([reader.ranges[name] for reader in self.readers]) for name in filtered
+            }
         return self._entries
 
     def fill(self, rows: Mapping[str, pa.RecordBatch | None], complete_from: int, watermark: int | None = None) -> None:
@@ -230,7 +232,9 @@ class Family:
         if given and self.timed and self._has(WindowKind.ROWS):
             # `load` takes rows by event time, but a window of rows counts them in their order of arrival.
             places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
-            number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
+            number = np.repeat(
+                [self.names.index(name) for name in given], [len(positions) for positions in places.values()]
+            )
             order = number[np.argsort(np.concatenate([*places.values()]))]
             runtime.push(given, order, watermark=watermark)
             if plan not in (None, runtime.plan):
@@ -245,7 +249,7 @@ class Family:
 
     # Pushes
 
-    def prepare(self, push: EnginePush) -> tuple[FoundCombinations, Prepared]:
+    def prepare(self, push: EnginePush) -> tuple[PushedCombinations, Prepared]:
         """Compute the results of a push that has not happened yet (`eddy.pipeline.push.prepare`)."""
         began = thread_time()
         order = self._number[push.order]
@@ -259,11 +263,11 @@ class Family:
         assert self.runtime is not None
         self.fresh = False
         prepared = prepare(self.runtime._pipeline, given, order, None, reading=reading)
-        found = self.found(prepared.results)
+        combinations = self.combinations_of(prepared.results)
         self.seconds += thread_time() - began
-        return found, prepared
+        return combinations, prepared
 
-    def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> FoundCombinations:
+    def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> PushedCombinations:
         """Push rows with their positions, in order of event time, and return the results of the join.
 
         watermark   the watermark after the push, as in `Runtime.push`; without effect on windows without event time
@@ -274,13 +278,13 @@ class Family:
         assert self.runtime is not None
         self.fresh = False
         if self.timed:
-            return self.found(self.runtime.push(given, watermark=watermark))
+            return self.combinations_of(self.runtime.push(given, watermark=watermark))
         counts = [0 if batch is None else len(batch) for batch in batches]
-        return self.found(self.runtime.push(given, np.repeat(np.arange(len(counts)), counts)))
+        return self.combinations_of(self.runtime.push(given, np.repeat(np.arange(len(counts)), counts)))
 
-    def found(self, table: pa.Table) -> FoundCombinations:
+    def combinations_of(self, table: pa.Table) -> PushedCombinations:
         """Return the results of `query` in a push as combinations of rows."""
-        return FoundCombinations(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
+        return PushedCombinations(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
 
     def settle(self, prepared: Prepared) -> None:
         """Commit a prepared push. The call may be repeated."""
@@ -298,7 +302,7 @@ class Family:
         for k, name in enumerate(self.names):
             batch, filters = batches[k], self._filters().get(name)
             if batch is not None and filters is not None:
-                columns = dict(zip((f"{name}.{own}" for own in batch.schema.names), batch.columns, strict=True))
+                columns = dict(zip((f"{name}.{column}" for column in batch.schema.names), batch.columns, strict=True))
                 rows = filters.wanted(len(batch), columns.__getitem__)
                 if rows is not None:
                     keep[k] = rows
@@ -306,34 +310,40 @@ class Family:
         return keep
 
     def shares(
-        self, position: int, found: FoundCombinations, owners: Sequence[Owner[Family]] | None = None
+        self, position: int, combinations: PushedCombinations, readers: Sequence[Reader[Family]] | None = None
     ) -> VersionShares:
         """Return the share of each version in the results of the join.
 
-        position  the position of the first arrival that `found` covers
-        owners    the versions that take a share; None stands for all versions
+        position  the position of the first arrival that `combinations` covers
+        readers    the versions that take a share; None stands for all versions
         """
-        if not len(found):
-            return VersionShares(found, {})
-        running, filters = self._dividing(position, owners)
+        if not len(combinations):
+            return VersionShares(combinations, {})
+        running, filters = self._dividing(position, readers)
         if filters is None:
-            return VersionShares(found, {})
-        rows = {running[v]: own for v, own in filters.share(len(found), found.values).items()}
+            return VersionShares(combinations, {})
+        rows = {running[v]: share for v, share in filters.share(len(combinations), combinations.values).items()}
         faults = {}
-        for one, own in list(rows.items()):
-            if one.asks_more:
-                rows[one], faults[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
-        return VersionShares(found, rows, faults)
+        for reader, numbers in list(rows.items()):
+            if reader.asks_more:
+                rows[reader], faults[reader] = reader.accepted(
+                    combinations, np.arange(len(combinations)) if numbers is None else numbers
+                )
+        return VersionShares(combinations, rows, faults)
 
     def _dividing(
-        self, position: int, owners: Sequence[Owner[Family]] | None
-    ) -> tuple[list[Owner[Family]], GroupedFilters | None]:
-        """Return the versions that may have results from a position on, among `owners` or all, and their filters."""
-        if owners is None and self._divided is not None and self._divided[0] == self.oldest:
+        self, position: int, readers: Sequence[Reader[Family]] | None
+    ) -> tuple[list[Reader[Family]], GroupedFilters | None]:
+        """Return the versions that may have results from a position on, among `readers` or all, and their filters."""
+        if readers is None and self._divided is not None and self._divided[0] == self.oldest:
             return self._divided[1:]
-        running = [owner for owner in (self.owners if owners is None else owners) if owner.version.gives_from(position)]
-        ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
+        running = [
+            reader for reader in (self.readers if readers is None else readers) if reader.version.gives_from(position)
+        ]
+        ranges = [
+            [*reader.bounds(), *reader.windows(), *chain.from_iterable(reader.ranges.values())] for reader in running
+        ]
         filters = GroupedFilters(ranges) if ranges else None
-        if owners is None:
+        if readers is None:
             self._divided = self.oldest, running, filters
         return running, filters

@@ -51,18 +51,18 @@ class TextCuts:
 
     def codes(self, column: pa.Array) -> Int64s:
         """Return the number of cuts that are not after each text, int64[rows]; any number for a null."""
-        found = np.empty(len(column), np.int64)
+        numbers = np.empty(len(column), np.int64)
         offsets, data = _buffers_of(column.cast(pa.large_binary()))
-        text_codes(offsets, data, self._offsets, self._bytes, self._places, found)
-        return found
+        text_codes(offsets, data, self._offsets, self._bytes, self._places, numbers)
+        return numbers
 
 
 def _buffers_of(texts: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     """Return the offsets and the bytes of an array of large_binary."""
     _, offsets, data = texts.buffers()
-    own = np.zeros(1, np.int64) if offsets is None else np.frombuffer(offsets, np.int64)
+    starts = np.zeros(1, np.int64) if offsets is None else np.frombuffer(offsets, np.int64)
     return (
-        own[texts.offset : texts.offset + len(texts) + 1],
+        starts[texts.offset : texts.offset + len(texts) + 1],
         np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8),
     )
 
@@ -93,12 +93,16 @@ class GroupedFilters:
 
     def __init__(self, sets: Sequence[Sequence[ColumnSet]]) -> None:
         self.versions = len(sets)
-        wanted = {version: own for version, one in enumerate(sets) if all((own := as_sets(one)).values())}
+        wanted = {
+            version: by_column
+            for version, column_sets in enumerate(sets)
+            if all((by_column := as_sets(column_sets)).values())
+        }
         # The others accept nothing, as conditions of theirs contradict each other.
         self._everyone = _set_of(wanted, self.versions)
         asked: dict[str, dict[int, Ranges]] = {}
-        for version, own in wanted.items():
-            for column, ranges in own.items():
+        for version, by_column in wanted.items():
+            for column, ranges in by_column.items():
                 asked.setdefault(column, {})[version] = ranges
         self._columns: dict[str, _Column] = {}
         blocks = [np.zeros((0, len(self._everyone)), np.int64)]
@@ -148,12 +152,12 @@ class GroupedFilters:
         cells, always = self._located(n, values)
         if not cells.shape[1]:
             return None if always.any() else _NONE
-        found = np.empty(n, np.bool_)
-        return None if accepted_by_any(cells, self._bits, always, found) == n else np.flatnonzero(found)
+        accepted = np.empty(n, np.bool_)
+        return None if accepted_by_any(cells, self._bits, always, accepted) == n else np.flatnonzero(accepted)
 
     def _located(self, n: int, values: Callable[[str], pa.Array | Codes]) -> tuple[Int64s, Int64s]:
         """Return the cells of each row in the columns with several, and the versions that the others leave."""
-        always, found = self._everyone.copy(), []
+        always, column_cells = self._everyone.copy(), []
         for name, column in self._columns.items() if n else ():
             given, valid = values(name), None
             if column.texts is not None and isinstance(given, pa.Array):
@@ -167,13 +171,13 @@ class GroupedFilters:
                     always &= self._bits[column.base + 1 + least]
                     continue
             cells = np.searchsorted(column.cuts, given, side="right") + (column.base + 1)
-            found.append(cells if valid is None else np.where(valid, cells, column.base))
-        return np.stack(found, axis=1) if found else np.zeros((n, 0), np.int64), always
+            column_cells.append(cells if valid is None else np.where(valid, cells, column.base))
+        return np.stack(column_cells, axis=1) if column_cells else np.zeros((n, 0), np.int64), always
 
 
 def _texts_of(asked: Mapping[int, Ranges]) -> TextCuts | None:
     """Return the cuts of a column of texts, None for another column."""
-    ends = [end for ranges in asked.values() for one in ranges for end in one]
+    ends = [end for ranges in asked.values() for span in ranges for end in span]
     return TextCuts(ends) if isinstance(ends[0], tuple) else None
 
 

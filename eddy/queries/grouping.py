@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.aggregates.groups import Groups, GroupsCommit
+from eddy.queries.combinations import VersionRows
 from eddy.queries.drain import DrainByWindows
-from eddy.queries.found import VersionRows
 from eddy.queries.sources import EnginePush
 from eddy.queries.version import Version
 from stairs.graph import FOREVER
@@ -62,7 +62,7 @@ class Grouping:
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
             until = version.drain.greatest
         now = push.watermark_at(push.end)
-        found, given, done = groups.follow_windows(
+        rows, given, done = groups.follow_windows(
             table,
             None if now == -FOREVER else now,
             lambda starts: (starts > after) & (starts <= until),
@@ -77,12 +77,12 @@ class Grouping:
                 self._version.drained(max(version.drain.at, self._passed(push, passed)))
         if version.stop is not None:
             kept = np.flatnonzero(places < version.stop)
-            found, places = found.take(pa.array(kept)), places[kept]
+            rows, places = rows.take(pa.array(kept)), places[kept]
             at = self._given_at(push, np.array([end for end, _ in windows], np.int64))
-            windows = tuple(one for one, place in zip(windows, at.tolist(), strict=True) if place < version.stop)
+            windows = tuple(window for window, place in zip(windows, at.tolist(), strict=True) if place < version.stop)
         order = np.argsort(places, kind="stable")
-        failed = (*failed, *(one for _, one in windows))
-        return VersionRows(found.take(pa.array(order)), places[order], failed)
+        failed = (*failed, *(batch for _, batch in windows))
+        return VersionRows(rows.take(pa.array(order)), places[order], failed)
 
     def _given_at(self, push: EnginePush, ends: Int64s) -> Int64s:
         """Return the arrivals of a push with which windows of some ends are given."""

@@ -37,8 +37,8 @@ def difference_of(old: Sequence[pa.Table], new: pa.Table) -> pa.Table:
     order = np.lexsort([rows, signs])
     rows, signs = rows[order], signs[order]
     ops = pa.array(np.where(signs > 0, "+I", "-D"), pa.string())
-    found = every.take(pa.array(rows))
-    return found.set_column(found.schema.get_field_index(OP_COLUMN), every.schema.field(OP_COLUMN), ops)
+    changes = every.take(pa.array(rows))
+    return changes.set_column(changes.schema.get_field_index(OP_COLUMN), every.schema.field(OP_COLUMN), ops)
 
 
 def _taken_back(answer: pa.Table) -> pa.Table:

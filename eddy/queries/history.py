@@ -62,15 +62,15 @@ class ElementHistory:
         """Add what followed by itself from earlier elements, before elements given ahead. O(elements since)."""
         place, events = self._count, self._events[: self._count]
         for k in range(self._count - 1, -1, -1):
-            one = events[k]
-            if one.query != event.query:
+            earlier = events[k]
+            if earlier.query != event.query:
                 continue
-            own = one.version == event.version
-            if one.position < event.position or (own and one.event.endswith("change")):
+            same_version = earlier.version == event.version
+            if earlier.position < event.position or (same_version and earlier.event.endswith("change")):
                 break
             place = k
-            if own:
-                events[k] = one._replace(complete_from=event.complete_from)
+            if same_version:
+                events[k] = earlier._replace(complete_from=event.complete_from)
         # A list of its own, because a savepoint has the present one.
         self._events = [*events[:place], event, *events[place:]]
         self._count += 1
@@ -81,4 +81,4 @@ class ElementHistory:
 
     def table(self) -> pa.Table:
         """Return the elements, as `HISTORY` describes. O(elements)."""
-        return pa.Table.from_pylist([one._asdict() for one in self._events[: self._count]], schema=HISTORY)
+        return pa.Table.from_pylist([event._asdict() for event in self._events[: self._count]], schema=HISTORY)

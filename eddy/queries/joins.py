@@ -19,12 +19,12 @@ import pyarrow as pa
 from eddy.ingest.clock import Clock
 from eddy.pipeline.records import Prepared
 from eddy.queries.alone import Output, is_alone
+from eddy.queries.combinations import PushedCombinations, VersionRows
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.grouping import Grouping
 from eddy.queries.kept import KeptRows, KeptTable, Need
 from eddy.queries.lone_join import LoneJoin
-from eddy.queries.owner import Owner
+from eddy.queries.reader import Reader
 from eddy.queries.sharing import Sharing
 from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
@@ -36,12 +36,12 @@ from jisc.plan.tree import default_plan, read_plan
 class Finds(NamedTuple):
     """The findings of the joins in a push that has not happened yet.
 
-    found     family -> the combinations that its join found
-    prepared  family with SteMs of its own -> its prepared push
-    alone     version with a join of its own -> the rows that it gives
+    combinations  family -> the combinations that its join found
+    prepared      family with SteMs of its own -> its prepared push
+    alone         version with a join of its own -> the rows that it gives
     """
 
-    found: dict[Family, FoundCombinations]
+    combinations: dict[Family, PushedCombinations]
     prepared: dict[Family, Prepared]
     alone: dict[Version, VersionRows]
 
@@ -60,8 +60,8 @@ class Joins:
         self._families: dict[Hashable, Family] = {}
         self.sharing = Sharing(sources, options, share)
         """The SteMs that families share."""
-        self.owners: dict[Version, Owner[Family]] = {}
-        """Version -> the owner, which takes the version's results from those of its family."""
+        self.readers: dict[Version, Reader[Family]] = {}
+        """Version -> the reader, which takes the version's results from those of its family."""
         self._grouped: tuple[object, list[Grouping]] = (None, [])
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""
@@ -83,14 +83,17 @@ class Joins:
     @property
     def groupings(self) -> list[Grouping]:
         """The groups of all versions."""
-        # The owners are replaced, never modified.
-        if self._grouped[0] is not self.owners:
-            self._grouped = self.owners, [one.grouping for one in self.owners.values() if one.grouping is not None]
+        # The readers are replaced, never modified.
+        if self._grouped[0] is not self.readers:
+            self._grouped = (
+                self.readers,
+                [reader.grouping for reader in self.readers.values() if reader.grouping is not None],
+            )
         return self._grouped[1]
 
     def is_shared(self, version: Version) -> bool:
         """Return whether the results of a version are its rows among those of its family, and nothing else."""
-        return version in self.owners and self.owners[version].grouping is None
+        return version in self.readers and self.readers[version].grouping is None
 
     def bounds_changed(self) -> None:
         """Take notice that versions may have other bounds than before, or have ended."""
@@ -109,9 +112,9 @@ class Joins:
         self._sources.check(query)
         if is_alone(query, output):
             version = Version(number, query, start, warm, 0)
-            own = LoneJoin(version, output, self._sources, self._options)
-            self.serve_alone(own)
-            version.complete_from = self._kept_from(own.names) if warm else (start or 0)
+            lone = LoneJoin(version, output, self._sources, self._options)
+            self.serve_alone(lone)
+            version.complete_from = self._kept_from(lone.names) if warm else (start or 0)
             return version
         new = family_key(query) not in self._families
         version = Version(number, query, start, warm, 0)
@@ -127,16 +130,16 @@ class Joins:
         """Add a version to its family; return the family, and whether the family must be filled."""
         key = family_key(version.query)
         family = self._families.get(key) or Family(self._sources, version.query, self._options)
-        owner = Owner(version, family)
-        self.owners = {**self.owners, version: owner}
-        grown = family.join(owner)
+        reader = Reader(version, family)
+        self.readers = {**self.readers, version: reader}
+        grown = family.join(reader)
         self.sharing.offer(family, self._families.values())
         self._families = {**self._families, key: family}
         return family, grown
 
-    def serve_alone(self, own: LoneJoin) -> None:
+    def serve_alone(self, lone: LoneJoin) -> None:
         """Make a join of its own for a version."""
-        self.alone = {**self.alone, own.version: own}
+        self.alone = {**self.alone, lone.version: lone}
 
     def resume(self) -> None:
         """Fill all families with the kept rows."""
@@ -158,19 +161,19 @@ class Joins:
         """Compute the results of a push that has not happened yet; the caller then calls `settle` or `roll_back`."""
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
         tables = self.sharing.prepare(push, self._families.values(), kept)
-        found = {family: family.found(table) for family, table in tables.items()}
+        combinations = {family: family.combinations_of(table) for family, table in tables.items()}
         prepared: dict[Family, Prepared] = {}
         for family in self._families.values():
-            if family not in found:
-                found[family], prepared[family] = family.prepare(push)
-        alone = {version: own.prepare(push, self.kept, self.alone) for version, own in self.alone.items()}
-        return Finds(found, prepared, alone)
+            if family not in combinations:
+                combinations[family], prepared[family] = family.prepare(push)
+        alone = {version: lone.prepare(push, self.kept, self.alone) for version, lone in self.alone.items()}
+        return Finds(combinations, prepared, alone)
 
     def settle(self, push: EnginePush, prepared: Mapping[Family, Prepared]) -> None:
         """Commit a prepared push. The call may be repeated."""
         self.sharing.settle()
-        for family, own in prepared.items():
-            family.settle(own)
+        for family, prepared_push in prepared.items():
+            family.settle(prepared_push)
         for grouping in self.groupings:
             grouping.settle()
         for lone in self.alone.values():
@@ -185,16 +188,16 @@ class Joins:
             family.roll_back()
         for grouping in self.groupings:
             grouping.roll_back()
-        for own in self.alone.values():
-            own.roll_back()
+        for lone in self.alone.values():
+            lone.roll_back()
 
     def forget_ended(self) -> None:
         """Drop versions that have ended, and joins without versions. It may be repeated. O(versions)."""
-        self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
-        self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
+        self.readers = {version: reader for version, reader in self.readers.items() if version.ended is None}
+        self.alone = {version: lone for version, lone in self.alone.items() if version.ended is None}
         for family in self._families.values():
             family.forget_ended()
-        self._families = {key: family for key, family in self._families.items() if family.owners}
+        self._families = {key: family for key, family in self._families.items() if family.readers}
 
     def trim(self, watermark: int) -> None:
         """Drop the rows that no version needs any more. It may be repeated.
@@ -203,7 +206,7 @@ class Joins:
         """
         for i, stream in enumerate(self._sources.streams):
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
-            needs += [need for own in self.alone.values() for need in own.needs(stream.name)]
+            needs += [need for lone in self.alone.values() for need in lone.needs(stream.name)]
             if stream.name in self._sources.windows:
                 needs.append(Need(self._sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)
@@ -212,7 +215,7 @@ class Joins:
         """Return the groups of a live version with aggregates as they are now."""
         if version in self.alone:
             return self.alone[version].runtime.groups()
-        grouping = self.owners[version].grouping
+        grouping = self.readers[version].grouping
         assert grouping is not None
         return grouping.now()
 
@@ -220,7 +223,7 @@ class Joins:
 
     def join_of(self, version: Version) -> Family | LoneJoin:
         """Return the join that finds the results of a live version."""
-        return self.alone.get(version) or self.owners[version].family
+        return self.alone.get(version) or self.readers[version].family
 
     def plan_of(self, join: Family | LoneJoin) -> str:
         """Return the plan of a join as text."""
@@ -253,10 +256,10 @@ class Joins:
 
         live   by query its live versions
         """
-        found = []
+        figures = []
         for family in self._families.values():
-            sharing = {owner.version for owner in family.owners}
-            found.append(
+            sharing = {reader.version for reader in family.readers}
+            figures.append(
                 {
                     "streams": family.names,
                     "queries": [name for name, versions in live.items() if sharing.intersection(versions)],
@@ -267,7 +270,7 @@ class Joins:
                 }
             )
         for version, alone in self.alone.items():
-            found.append(
+            figures.append(
                 {
                     "streams": alone.names,
                     "queries": [name for name, versions in live.items() if version in versions],
@@ -277,7 +280,7 @@ class Joins:
                     "seconds": alone.seconds,
                 }
             )
-        return found
+        return figures
 
     @property
     def shared_bytes(self) -> int:
@@ -287,17 +290,17 @@ class Joins:
     @property
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
-        own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
-        own += sum(one.runtime.nbytes for one in self.alone.values())
-        groups, kept = sum(one.nbytes for one in self.groupings), sum(one.nbytes() for one in self.kept)
-        return own + groups + self.shared_bytes + kept
+        runtime_bytes = sum(family.runtime.nbytes for family in self._families.values() if family.runtime is not None)
+        runtime_bytes += sum(lone.runtime.nbytes for lone in self.alone.values())
+        groups, kept = sum(grouping.nbytes for grouping in self.groupings), sum(rows.nbytes() for rows in self.kept)
+        return runtime_bytes + groups + self.shared_bytes + kept
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all joins hold. O(state), for tests."""
         for family in self._families.values():
             if family.runtime is not None:
                 family.runtime.check()
-        for own in self.alone.values():
-            own.runtime.check()
+        for lone in self.alone.values():
+            lone.runtime.check()
         if self.sharing.pool is not None:
             self.sharing.pool.check()

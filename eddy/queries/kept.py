@@ -67,7 +67,7 @@ class KeptRows:
     ) -> None:
         """Begin with restored rows; `newest` has the greatest event time of each batch."""
         ends = [int(batch.column(POSITION)[-1].as_py()) + 1 for batch in batches]
-        self._chunks = deque(_Chunk(*own, {}) for own in zip(batches, ends, newest, strict=True))
+        self._chunks = deque(_Chunk(*parts, {}) for parts in zip(batches, ends, newest, strict=True))
         self.count, self.end, self.complete_from = count, end, complete_from
 
     def trim(self, needs: list[Need], watermark: int) -> None:
@@ -82,8 +82,8 @@ class KeptRows:
             if spans and (chunk.newest is None or chunk.newest >= watermark - max(spans)):
                 return
             counts = [chunk.count(need.filter) for need in rowed]
-            left = [rows - own for rows, own in zip(left, counts, strict=True)]
-            if any(own and rows < need.window.size for rows, own, need in zip(left, counts, rowed, strict=True)):
+            left = [rows - count for rows, count in zip(left, counts, strict=True)]
+            if any(count and rows < need.window.size for rows, count, need in zip(left, counts, rowed, strict=True)):
                 return
             self.complete_from = chunk.end
             self._chunks.popleft()
@@ -150,13 +150,13 @@ class KeptTable(KeptRows):
 
     def rows(self) -> pa.RecordBatch | None:
         """Return the rows of the table, in the order of their last changes, with positions; None if there are none."""
-        found = super().rows()
-        if found is None:
+        rows = super().rows()
+        if rows is None:
             return None
-        found = self._last(found)
-        self._after, self._counted = len(found), self.count
-        self._chunks = deque([_Chunk(found, self.end, None, {})] if len(found) else [])
-        return found if len(found) else None
+        rows = self._last(rows)
+        self._after, self._counted = len(rows), self.count
+        self._chunks = deque([_Chunk(rows, self.end, None, {})] if len(rows) else [])
+        return rows if len(rows) else None
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         last = newest(TableChanges(changes, None, len(changes), None), self._table.keys).batch

@@ -39,7 +39,7 @@ def compared(data: Bytes, at: int, end: int, other: Bytes, begin: int, stop: int
 
 @jit
 def text_codes(
-    offsets: Int64s, data: Bytes, known_offsets: Int64s, known: Bytes, places: Int64s, found: Int64s
+    offsets: Int64s, data: Bytes, known_offsets: Int64s, known: Bytes, places: Int64s, codes: Int64s
 ) -> None:
     """Write the code of each text: places[2 * n + 1] for known text n, places[2 * n] for those just before it.
 
@@ -48,7 +48,7 @@ def text_codes(
 
     O(rows * log(known texts)) comparisons.
     """
-    for row in range(found.shape[0]):
+    for row in range(codes.shape[0]):
         at, end = offsets[u64(row)], offsets[u64(row + 1)]
         low, high, same = np.int64(0), np.int64(known_offsets.shape[0] - 1), np.int64(0)
         while low < high:
@@ -60,16 +60,16 @@ def text_codes(
                 high = middle
                 if order == 0:
                     low, same = middle, np.int64(1)
-        found[u64(row)] = places[u64(2 * low + same)]
+        codes[u64(row)] = places[u64(2 * low + same)]
 
 
 @inlined
 def acceptors(cells: Int64s, bits: Int64s, always: Int64s, row: int, word: int) -> int:
     """Return the versions of a word that accept a row, as bits."""
-    found = always[u64(word)]
+    accepting = always[u64(word)]
     for k in range(cells.shape[1]):
-        found &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
-    return found
+        accepting &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
+    return accepting
 
 
 @jit
@@ -96,12 +96,12 @@ def share(cells: Int64s, bits: Int64s, always: Int64s, counts: Int64s, rows: Int
 @jit
 def accepted_by_any(cells: Int64s, bits: Int64s, always: Int64s, wanted: npt.NDArray[np.bool_]) -> int:
     """Write for each row whether a version accepts it; return how many rows there are of these."""
-    found = 0
+    count = 0
     for row in range(cells.shape[0]):
         wanted[u64(row)] = False
         for word in range(always.shape[0]):
             if acceptors(cells, bits, always, row, word) != 0:
                 wanted[u64(row)] = True
-                found += 1
+                count += 1
                 break
-    return found
+    return count

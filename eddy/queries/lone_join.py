@@ -35,7 +35,7 @@ from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
 from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of
-from eddy.queries.found import VersionRows
+from eddy.queries.combinations import VersionRows
 from eddy.queries.handover import difference_of
 from eddy.queries.kept import KeptRows, Need
 from eddy.queries.sources import POSITION, EnginePush, Sources
@@ -73,8 +73,8 @@ class LoneJoin:
         if version.warm:
             self._check_warm()
         self._counting = [
-            AdaptiveFilter(one.conditions, place=f"{one.place}: its filter") if one.conditions else None
-            for one in query.streams
+            AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter") if stream.conditions else None
+            for stream in query.streams
         ]
         self._places = output == "changelog" and is_plain(query)
         """Whether its rows have the positions of components, by which a drain ends."""
@@ -111,10 +111,12 @@ class LoneJoin:
     def _placed(self, query: Query) -> Query:
         """Return an inner join with the positions of components among its columns."""
         _check_time(query, self._sources)
-        placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
+        placed = [
+            replace(stream, schema=stream.schema.append(pa.field(POSITION, pa.int64()))) for stream in query.streams
+        ]
         select = {
-            name: one.expression if isinstance(one, ComputedExpression) else ".".join(one)
-            for name, one in query.outputs.items()
+            name: output.expression if isinstance(output, ComputedExpression) else ".".join(output)
+            for name, output in query.outputs.items()
         }
         places = {f"{POSITION}.{name}": f"{name}.{POSITION}" for name in self.names}
         where = list(query.conditions) or None
@@ -128,7 +130,9 @@ class LoneJoin:
     def output_schema(self) -> pa.Schema:
         """The columns of its rows."""
         schema = self.runtime.output_schema
-        return pa.schema([one for one in schema if not one.name.startswith(POSITION)]) if self._places else schema
+        return (
+            pa.schema([column for column in schema if not column.name.startswith(POSITION)]) if self._places else schema
+        )
 
     # Rows that are kept
 
@@ -204,13 +208,13 @@ class LoneJoin:
 
     def _rows(self, push: EnginePush, start: int, stop: int) -> dict[str, pa.RecordBatch]:
         """Return the rows of a push from one position to another."""
-        found = {}
+        rows = {}
         for name, i in zip(self.names, self._index, strict=True):
             batch = push.batches[i]
             if batch is not None:
                 first, end = np.searchsorted(push.places[i], [start, stop]).tolist()
-                found[name] = batch.slice(first, end - first)
-        return found
+                rows[name] = batch.slice(first, end - first)
+        return rows
 
     def _watermark(self, push: EnginePush, position: int) -> int | None:
         """Return the watermark of the engine before a position of a push; None if the runtime has no event time."""
@@ -230,12 +234,14 @@ class LoneJoin:
             if rows:
                 self.runtime.load(rows, watermark=self._watermark(push, start))
             return [], []
-        replaced = [others[one] for one in self.version.replaces if one in others and others[one].has_begun]
+        replaced = [
+            others[version] for version in self.version.replaces if version in others and others[version].has_begun
+        ]
         if not (rows or replaced):
             return [], []
         answer, failed = self._replayed(self.runtime, rows, kept, self._watermark(push, start))
         if warm:
-            answer = difference_of([one.answer(push, start, kept) for one in replaced], answer)
+            answer = difference_of([other.answer(push, start, kept) for other in replaced], answer)
         return [answer], failed
 
     @property
@@ -258,16 +264,16 @@ class LoneJoin:
         rises with the last of them.
         """
         pipeline = runtime._pipeline
-        found, failed = list[pa.Table](), list[pa.RecordBatch]()
+        tables, failed = list[pa.Table](), list[pa.RecordBatch]()
         parts = self._by_push(rows, kept) if pipeline.derived else [dict(rows)]
         for n, part in enumerate(parts):
             mark = watermark if watermark is None or n + 1 == len(parts) else -FOREVER
             order = None if pipeline.derived else self._by_position(part)
             prepared, more = _without_failed(pipeline, prepare(pipeline, part, order, mark, whole=True))
             pipeline.settle(prepared)
-            found.append(self._owned(prepared.results))
+            tables.append(self._owned(prepared.results))
             failed += more
-        return pa.concat_tables(found), failed
+        return pa.concat_tables(tables), failed
 
     def _by_position(self, rows: Mapping[str, pa.Table]) -> npt.NDArray[np.uint8]:
         """Return the order of rows of several inputs by their positions."""
@@ -277,16 +283,16 @@ class LoneJoin:
 
     def _by_push(self, rows: Mapping[str, pa.Table], kept: Sequence[KeptRows]) -> list[dict[str, pa.Table]]:
         """Return rows push by push, those of tables first."""
-        streams = {name: own for name, own in rows.items() if name not in self._tables}
+        streams = {name: table for name, table in rows.items() if name not in self._tables}
         bounds = sorted({end for name in streams for end in kept[self._sources.index(name)].ends})
-        parts = [{name: own for name, own in rows.items() if name in self._tables}]
+        parts = [{name: table for name, table in rows.items() if name in self._tables}]
         first = 0
         for bound in [*bounds, FOREVER]:
             part = {}
-            for name, own in streams.items():
-                begin, end = np.searchsorted(own.column(POSITION).to_numpy(), [first, bound]).tolist()
+            for name, stream_rows in streams.items():
+                begin, end = np.searchsorted(stream_rows.column(POSITION).to_numpy(), [first, bound]).tolist()
                 if begin < end:
-                    part[name] = own.slice(begin, end - begin)
+                    part[name] = stream_rows.slice(begin, end - begin)
             if part:
                 parts.append(part)
             first = bound
@@ -296,15 +302,15 @@ class LoneJoin:
         self, push: EnginePush, position: int, kept: Sequence[KeptRows], names: Sequence[str], since: int
     ) -> dict[str, pa.Table]:
         """Return the rows of some inputs that arrived before a position of a push; of streams those from `since` on."""
-        found = {}
+        tables = {}
         now = self._rows(push, push.first, position)
         for name in names:
-            batches = [one for one in (kept[self._sources.index(name)].rows(), now.get(name)) if one is not None]
+            batches = [batch for batch in (kept[self._sources.index(name)].rows(), now.get(name)) if batch is not None]
             if name not in self._tables:
-                batches = [one.filter(pc.greater_equal(one.column(POSITION), since)) for one in batches]
+                batches = [batch.filter(pc.greater_equal(batch.column(POSITION), since)) for batch in batches]
             if any(map(len, batches)):
-                found[name] = pa.Table.from_batches(batches)
-        return found
+                tables[name] = pa.Table.from_batches(batches)
+        return tables
 
     def _owned(self, table: pa.Table) -> pa.Table:
         """Return the rows of a push that the version owns, in its columns."""
@@ -318,12 +324,14 @@ class LoneJoin:
 
     def _failed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the failed rows of a push that the version owns, without the positions of components."""
-        found = []
-        for one in rows.to_pylist():
-            places = [int(value) for name, value in one["row"] if name.endswith(f".{POSITION}")]
+        failures = []
+        for failure in rows.to_pylist():
+            places = [int(value) for name, value in failure["row"] if name.endswith(f".{POSITION}")]
             if self.version.drain is None or not places or min(places) < self.version.drain.at:
-                found.append({**one, "row": [pair for pair in one["row"] if not pair[0].endswith(f".{POSITION}")]})
-        return pa.RecordBatch.from_pylist(found, schema=FAILED)
+                failures.append(
+                    {**failure, "row": [pair for pair in failure["row"] if not pair[0].endswith(f".{POSITION}")]}
+                )
+        return pa.RecordBatch.from_pylist(failures, schema=FAILED)
 
     def settle(self) -> None:
         """Commit a prepared push. The call may be repeated."""
@@ -373,19 +381,22 @@ def _served(query: Query, sources: Sources) -> Query:
             inputs[stream.name] = stream.with_source(_served(stream.source, sources))
         elif isinstance(stream, Table):
             inputs[stream.name] = sources.read_again(stream)
-    own = query.with_inputs(inputs) if inputs else copy(query)
+    served = query.with_inputs(inputs) if inputs else copy(query)
     if query.graph.timed:
         rule, known = sources.clock_rule, sources.graph.names
-        lateness = [rule.lateness[known.index(one.name)] if one.name in known else 0 for one in query.streams]
-        own = own.with_clock(rule._replace(lateness=tuple(lateness)))
-    own.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
-    return own
+        lateness = [
+            rule.lateness[known.index(input_stream.name)] if input_stream.name in known else 0
+            for input_stream in query.streams
+        ]
+        served = served.with_clock(rule._replace(lateness=tuple(lateness)))
+    served.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
+    return served
 
 
 def _without_failed(pipeline: Pipeline, prepared: Prepared) -> tuple[Prepared, list[pa.RecordBatch]]:
     """Return a prepared push without its failed rows, and these rows: the query of the engine has them."""
     commit = prepared.commit
-    failed = [one.rows for one in commit.new_failed.values() if one.rows is not None]
+    failed = [failed_rows.rows for failed_rows in commit.new_failed.values() if failed_rows.rows is not None]
     derived = {}
     for name, below in commit.derived.items():
         derived[name], more = _without_failed(pipeline.derived[name], below)

@@ -12,11 +12,11 @@ from eddy.ingest.clock import Clock
 from eddy.log import log_endless
 from eddy.queries.alone import Output, check_change, check_drain
 from eddy.queries.changes import CHANGES, How
+from eddy.queries.combinations import PushedCombinations, VersionRows
 from eddy.queries.family import Family
-from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.history import Event
 from eddy.queries.joins import Joins
-from eddy.queries.life import Life, State, Stop, Succession, VersionHost
+from eddy.queries.lineage import Lineage, State, Stop, Succession, VersionHost
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
@@ -84,7 +84,7 @@ class QueryHost(VersionHost, Protocol):
         """Continue with these queries."""
 
 
-class RunningQuery(Life, Uncopied):
+class RunningQuery(Lineage, Uncopied):
     """A query that an `Engine` runs; `Engine.start` returns it."""
 
     _no_copy = "a RunningQuery: it belongs to its Engine, whose snapshot has it"
@@ -166,7 +166,7 @@ class RunningQuery(Life, Uncopied):
 
     @property
     def state(self) -> State:
-        """Where the query is in its life; see `eddy.queries.life`."""
+        """Where the query is in its life; see `eddy.queries.lineage`."""
         self._engine.position  # noqa: B018  # it ends what an exception interrupted
         return super().state
 
@@ -242,13 +242,13 @@ class RunningQuery(Life, Uncopied):
 
     def begin(self, push: EnginePush) -> None:
         """Take notice of a push, before its results."""
-        for one in self.live:
-            one.note(push)
+        for version in self.live:
+            version.note(push)
 
     def results(
         self,
         push: EnginePush,
-        finds: Mapping[Family, tuple[FoundCombinations, VersionShares]],
+        finds: Mapping[Family, tuple[PushedCombinations, VersionShares]],
         alone: Mapping[Version, VersionRows],
     ) -> tuple[pa.Table, list[pa.RecordBatch]]:
         """Return the results of a push, and rows of `FAILED`.
@@ -256,31 +256,37 @@ class RunningQuery(Life, Uncopied):
         finds   what the join of each family found, and what each version gets of it
         alone   what versions with joins of their own give
         """
-        owners = self._engine.joins.owners
-        giving = [one for one in self._versions if one.gives_from(push.first)]
+        readers = self._engine.joins.readers
+        giving = [version for version in self._versions if version.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
-            (one,) = giving
-            if one in alone:
-                return alone[one].table, list(alone[one].failed)
-            owner, shares = owners[one], finds[owners[one].family][1]
-            if owner.grouping is None:
-                return shares.table(owner), list(shares.failed(owner))
-            owned = shares.owned(owner, push)
+            (version,) = giving
+            if version in alone:
+                return alone[version].table, list(alone[version].failed)
+            reader, shares = readers[version], finds[readers[version].family][1]
+            if reader.grouping is None:
+                return shares.table(reader), list(shares.failed(reader))
+            owned = shares.owned(reader, push)
             return owned.table, list(owned.failed)
         parts: dict[Version, VersionRows] = {}
-        for one in reversed(giving):
-            parts[one] = alone[one] if one in alone else finds[owners[one].family][1].owned(owners[one], push)
+        for version in reversed(giving):
+            parts[version] = (
+                alone[version] if version in alone else finds[readers[version].family][1].owned(readers[version], push)
+            )
             # The first result of a new version may decide when an old one ends, so new ones come first here.
-            if len(parts[one].places):
-                self.at_result(one, int(parts[one].places[0]), lambda old: old.note(push))
+            if len(parts[version].places):
+                self.at_result(version, int(parts[version].places[0]), lambda old: old.note(push))
         while started := self.start_waiting():
-            for one in started:
-                one.note(push)
-                owner = owners[one]
-                if one.gives_from(push.first):
-                    parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).owned(owner, push)
+            for version in started:
+                version.note(push)
+                reader = readers[version]
+                if version.gives_from(push.first):
+                    parts[version] = reader.family.shares(push.first, finds[reader.family][0], [reader]).owned(
+                        reader, push
+                    )
         # A change may have found that the query had ended.
-        parts = {one: part for one, part in parts.items() if one.ended is None or one.ended != one.start}
+        parts = {
+            version: part for version, part in parts.items() if version.ended is None or version.ended != version.start
+        }
         failed = [batch for version in self._versions if version in parts for batch in parts[version].failed]
         return self._merged(parts), failed
 
@@ -292,7 +298,9 @@ class RunningQuery(Life, Uncopied):
     @property
     def may_change(self) -> bool:
         """Whether a push may change the versions of the query, or the results that wait."""
-        return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
+        return bool(self.successions or self._held) or any(
+            version.stop is not None or version.drain for version in self.live
+        )
 
     def _merged(self, parts: Mapping[Version, VersionRows]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
@@ -324,8 +332,8 @@ class RunningQuery(Life, Uncopied):
     @property
     def _schema(self) -> pa.Schema:
         """The columns of the results of the newest version."""
-        own = self._engine.joins.alone.get(self._versions[-1])
-        return self.query.output_schema if own is None else own.output_schema
+        lone_join = self._engine.joins.alone.get(self._versions[-1])
+        return self.query.output_schema if lone_join is None else lone_join.output_schema
 
     def _release(self, version: Version) -> int | None:
         """Return the position from which the results of a version are given out, None if they wait."""

@@ -16,7 +16,7 @@ from eddy.queries.alone import changes_alone, is_alone, is_plain
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
 from eddy.queries.history import Event
-from eddy.queries.life import Succession
+from eddy.queries.lineage import Succession
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import QueryHost, RunningQuery
 from eddy.queries.snapshot import FORM, KIND, streams_text
@@ -80,17 +80,20 @@ def restored(
     _check_streams(header, engine)
     _check_lateness(streams, header, engine)
     reader = _EngineReader(header, parts, engine)
-    found = _matched(header, queries)
+    version_queries = _matched(header, queries)
     reader.rows()
-    reader.resume(found)
+    reader.resume(version_queries)
     parts.check_read()
     return engine
 
 
 def _with_lateness(streams: Sequence[Stream], header: Mapping[str, Any]) -> list[Stream]:
     """Return streams with the lateness that they had."""
-    saved = {one["name"]: one["lateness"] for one in header["streams"]}
-    return [replace(one, lateness=Units(saved.get(one.name, 0))) if one.time is not None else one for one in streams]
+    saved = {stream["name"]: stream["lateness"] for stream in header["streams"]}
+    return [
+        replace(stream, lateness=Units(saved.get(stream.name, 0))) if stream.time is not None else stream
+        for stream in streams
+    ]
 
 
 def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine: QueryHost) -> None:
@@ -98,21 +101,22 @@ def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine
     for stream, saved in zip(streams, header["streams"], strict=True):
         if stream.lateness is None or engine.sources.time_type is None:
             continue
-        own = ticks(stream.lateness, engine.sources.time_type, None, f"stream {stream.name}, lateness")
-        if own != saved["lateness"]:
+        lateness = ticks(stream.lateness, engine.sources.time_type, None, f"stream {stream.name}, lateness")
+        if lateness != saved["lateness"]:
             raise SnapshotError(
-                f"stream {stream.name}, lateness: {saved['lateness']} ticks in the snapshot, {own} given; an engine is"
+                f"stream {stream.name}, lateness: {saved['lateness']} ticks in the snapshot,"
+                f" {lateness} given; an engine is"
                 " restored with the same streams"
             )
 
 
 def _check_streams(header: Mapping[str, Any], engine: QueryHost) -> None:
     """Raise SnapshotError unless the snapshot is of the streams of an engine, and its counts fit each other."""
-    own = streams_text(engine.sources)
-    names, saved = [one["name"] for one in own], [one["name"] for one in header["streams"]]
+    given = streams_text(engine.sources)
+    names, saved = [stream["name"] for stream in given], [stream["name"] for stream in header["streams"]]
     if names != saved:
         raise SnapshotError(f"streams: {', '.join(saved)} in the snapshot, {', '.join(names)} given")
-    for mine, theirs in zip(own, header["streams"], strict=True):
+    for mine, theirs in zip(given, header["streams"], strict=True):
         for what in ("columns", "time", "table", "window"):
             if mine[what] != theirs[what]:
                 raise SnapshotError(
@@ -121,32 +125,36 @@ def _check_streams(header: Mapping[str, Any], engine: QueryHost) -> None:
                 )
     timed = engine.sources.graph.timed
     _require(timed == (header["clock"] is not None), "there is a clock without event times, or the other way round")
-    _require(sum(one["count"] for one in header["streams"]) == header["position"], "the streams have other arrivals")
-    for one in header["streams"]:
-        name = one["name"]
-        _require(one["complete_from"] <= one["end"] <= header["position"], f"stream {name} ends at {one['end']}")
-        _require(one["rows"] <= one["count"] <= one["end"], f"stream {name} has {one['count']} arrivals")
-        _require(timed or one["newest"] == -FOREVER, f"stream {name} has no event times, but a newest one")
+    _require(
+        sum(stream["count"] for stream in header["streams"]) == header["position"], "the streams have other arrivals"
+    )
+    for stream in header["streams"]:
+        name = stream["name"]
+        _require(
+            stream["complete_from"] <= stream["end"] <= header["position"], f"stream {name} ends at {stream['end']}"
+        )
+        _require(stream["rows"] <= stream["count"] <= stream["end"], f"stream {name} has {stream['count']} arrivals")
+        _require(timed or stream["newest"] == -FOREVER, f"stream {name} has no event times, but a newest one")
 
 
 def _matched(header: Mapping[str, Any], queries: Queries) -> list[list[Query]]:
     """Return the query of each version of each query. Raises SnapshotError for versions without one."""
-    saved = [one["name"] for one in header["queries"]]
+    saved = [entry["name"] for entry in header["queries"]]
     _require(len(set(saved)) == len(saved), "two queries have one name")
     unknown = sorted(set(queries) - set(saved))
     if unknown:
         raise SnapshotError(f"the snapshot has no query {unknown[0]!r}; it has {', '.join(saved) or 'none'}")
-    found = []
-    for one in header["queries"]:
-        name = one["name"]
+    version_queries = []
+    for entry in header["queries"]:
+        name = entry["name"]
         if name not in queries:
             raise SnapshotError(f"the snapshot has a query {name!r}: give it to restore, queries={{{name!r}: …}}")
         given = queries[name]
-        own = [given] if isinstance(given, Query) else list(given)
-        if not own or not all(isinstance(query, Query) for query in own):
+        candidates = [given] if isinstance(given, Query) else list(given)
+        if not candidates or not all(isinstance(query, Query) for query in candidates):
             raise InputError(f"restore: query {name!r} is an eddy.Query, or several, not {given!r}")
-        found.append([_match(name, version, own) for version in one["versions"]])
-    return found
+        version_queries.append([_match(name, version, candidates) for version in entry["versions"]])
+    return version_queries
 
 
 def _match(name: str, version: Mapping[str, Any], given: Sequence[Query]) -> Query:
@@ -166,22 +174,25 @@ class _EngineReader:
     def __init__(self, header: Mapping[str, Any], parts: Parts, engine: QueryHost) -> None:
         self._header, self._parts, self._engine = header, parts, engine
         self._queries = parts.items("queries", len(header["queries"]))
-        self._joins = [own.part("joins") for own in self._queries]
+        self._joins = [query.part("joins") for query in self._queries]
 
     def rows(self) -> None:
         """Restore the rows that are kept, and the figures of the streams."""
         engine, header, places, behind = self._engine, self._header, [np.zeros(0, np.int64)], 0
         kept = self._parts.part("rows")
-        for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
-            batches = _batches(kept, stream.name, engine.sources.kept_schemas[i], one["rows"])
-            own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
+        for i, (stream, saved) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
+            batches = _batches(kept, stream.name, engine.sources.kept_schemas[i], saved["rows"])
+            positions = [
+                np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count
+            ]
             _require(
-                len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"
+                len(positions) == len(batches) and all(map(len, positions)),
+                f"stream {stream.name} has rows without positions",
             )
             if i in engine.sources.tables:
                 _check_changes(engine.sources.tables[i], batches)
-            place = np.concatenate([places[0], *own])
-            fits = not len(place) or (one["complete_from"] <= place[0] and place[-1] < one["end"])
+            place = np.concatenate([places[0], *positions])
+            fits = not len(place) or (saved["complete_from"] <= place[0] and place[-1] < saved["end"])
             _require(bool(fits and (np.diff(place) > 0).all()), f"stream {stream.name} has rows at other positions")
             places.append(place)
             newest: list[int | None] = [None] * len(batches)
@@ -191,8 +202,8 @@ class _EngineReader:
                 except InputError as problem:
                     raise KIND.wrong(str(problem)) from problem
                 newest = [int(ticks.max()) for ticks in times]
-                _require(all(most <= one["newest"] for most in newest if most is not None), "a row is newer than all")
-            engine.joins.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
+                _require(all(most <= saved["newest"] for most in newest if most is not None), "a row is newer than all")
+            engine.joins.kept[i].resume(batches, newest, saved["count"], saved["end"], saved["complete_from"])
             if stream.time is not None and times:
                 behind = max(behind, behind_of(np.concatenate(times)))
         versions = list(engine.sources.versions.values())
@@ -204,27 +215,27 @@ class _EngineReader:
         _require(len(np.unique(every)) == len(every), "two rows have one position")
         engine.resume_at(
             header["position"],
-            [one["newest"] for one in header["streams"]],
-            {one["name"]: one["late"] for one in header["streams"]},
-            [Event(*one) for one in header["history"]],
+            [saved["newest"] for saved in header["streams"]],
+            {saved["name"]: saved["late"] for saved in header["streams"]},
+            [Event(*event) for event in header["history"]],
         )
 
     def resume(self, queries: list[list[Query]]) -> None:
         """Restore the queries, given those of their versions, and their joins."""
         engine = self._engine
-        running = [self._running(q, one, queries[q]) for q, one in enumerate(self._header["queries"])]
+        running = [self._running(q, entry, queries[q]) for q, entry in enumerate(self._header["queries"])]
         plans = {(name, number): plan for name, number, plan in self._header["plans"]}
-        for q, one in enumerate(running):
-            for version, saved in zip(one.versions, self._header["queries"][q]["versions"], strict=True):
+        for q, query in enumerate(running):
+            for version, saved in zip(query.versions, self._header["queries"][q]["versions"], strict=True):
                 if saved["begun"] is not None:
-                    self._resume_alone(q, one, version, saved["begun"])
-            for version in one.live:
-                if is_alone(version.query, one.output):
-                    where = f"query {one.name!r}, version {version.number}"
+                    self._resume_alone(q, query, version, saved["begun"])
+            for version in query.live:
+                if is_alone(version.query, query.output):
+                    where = f"query {query.name!r}, version {version.number}"
                     _require(version in engine.joins.alone, f"{where} has no join")
                     continue
                 family, _ = engine.joins.serve(version)
-                plan = plans.pop((one.name, version.number), None)
+                plan = plans.pop((query.name, version.number), None)
                 if plan is not None:
                     try:
                         family.tree = read_plan(plan, family.query.graph)
@@ -233,69 +244,69 @@ class _EngineReader:
         _require(not plans, "there is a plan of an unknown version")
         engine.resume(running)
 
-    def _resume_alone(self, q: int, one: RunningQuery, version: Version, begun: bool) -> None:
+    def _resume_alone(self, q: int, query: RunningQuery, version: Version, begun: bool) -> None:
         """Restore the join of a version that has one of its own."""
-        engine, where = self._engine, f"query {one.name!r}, version {version.number}"
-        own = LoneJoin(version, one.output, engine.sources, engine.options)
+        engine, where = self._engine, f"query {query.name!r}, version {version.number}"
+        lone_join = LoneJoin(version, query.output, engine.sources, engine.options)
         policy = engine.options.get("policy")
         parts = self._joins[q].part(str(version.number))
-        runtime = Runtime._running(own.query, restored_pipeline(parts, own.query, Choices(policy=policy)))
+        runtime = Runtime._running(lone_join.query, restored_pipeline(parts, lone_join.query, Choices(policy=policy)))
         position = self._header["position"]
         due = version.start is not None and version.start <= position
-        _require(is_alone(version.query, one.output), f"{where} has a join of its own")
+        _require(is_alone(version.query, query.output), f"{where} has a join of its own")
         _require(begun <= due and (begun or not due or version.start == position), f"{where} began at another position")
-        _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
+        _require(runtime.output_schema.equals(lone_join.runtime.output_schema), f"{where} has other columns")
         _require(begun or not runtime.position, f"{where} has rows from before its start")
         _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
         _require(not runtime._pipeline.finished, f"the input of {where} has ended")
         timed = begun and runtime._pipeline.clock is not None
         over = version.ended is not None
         _require(over or runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
-        own.resume(runtime, begun)
-        engine.joins.serve_alone(own)
+        lone_join.resume(runtime, begun)
+        engine.joins.serve_alone(lone_join)
 
     def _running(self, q: int, saved: Mapping[str, Any], queries: Sequence[Query]) -> RunningQuery:
         """Return a query with its versions and changes under way."""
         name, versions, links = saved["name"], [], saved["successions"]
-        numbers = [one["number"] for one in saved["versions"]]
+        numbers = [entry["number"] for entry in saved["versions"]]
         _require(bool(numbers) and numbers == sorted(set(numbers)), f"query {name!r} has the versions {numbers[:20]}")
         for old, new, _, _ in links:
             _require({old, new} <= set(numbers) and old < new, f"query {name!r} has a change from {old} to {new}")
-        for one, query in zip(saved["versions"], queries, strict=True):
-            versions.append(self._version(name, one, query, links))
-        by_number = {one.number: one for one in versions}
-        found = RunningQuery(self._engine, name, versions[-1], saved["output"])
-        for one in versions:
-            if is_alone(one.query, found.output):
-                kinds = {how for _, _, how, _ in links} - set(changes_alone(one.query, found.output))
+        for entry, query in zip(saved["versions"], queries, strict=True):
+            versions.append(self._version(name, entry, query, links))
+        by_number = {version.number: version for version in versions}
+        running_query = RunningQuery(self._engine, name, versions[-1], saved["output"])
+        for resumed in versions:
+            if is_alone(resumed.query, running_query.output):
+                kinds = {how for _, _, how, _ in links} - set(changes_alone(resumed.query, running_query.output))
                 _require(not kinds, f"query {name!r} has a change that its join does not have")
-                _require(one.drain is None or is_plain(one.query), f"query {name!r} drains, and cannot")
-            replaced = [by_number[old] for old, new, how, _ in links if new == one.number and CHANGES[how].warm]
-            one.replaces = tuple(replaced)
-        _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")
+                _require(resumed.drain is None or is_plain(resumed.query), f"query {name!r} drains, and cannot")
+            replaced = [by_number[old] for old, new, how, _ in links if new == resumed.number and CHANGES[how].warm]
+            resumed.replaces = tuple(replaced)
+        _require(any(version.ended is None for version in versions), f"query {name!r} has stopped")
         held, waiting = {}, self._queries[q].part("held")
-        for one, version in zip(saved["versions"], versions, strict=True):
-            if one["held"] is not None:
+        for entry, version in zip(saved["versions"], versions, strict=True):
+            if entry["held"] is not None:
                 _require(any(new == version.number and CHANGES[how].holds for _, new, how, _ in links), "results wait")
                 schema = version.query.output_schema
-                batches = _batches(waiting, str(version.number), schema, one["held"])
+                batches = _batches(waiting, str(version.number), schema, entry["held"])
                 held[version] = pa.Table.from_batches(batches, schema)
         changes = [Succession(by_number[old], by_number[new], how, at) for old, new, how, at in links]
         failed = LateRows.from_parts(self._queries[q].part("failed"), [FAILED])
-        found.resume_with(versions, changes, held, saved["element"], saved["results"], failed)
-        return found
+        running_query.resume_with(versions, changes, held, saved["element"], saved["results"], failed)
+        return running_query
 
-    def _version(self, name: str, one: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
-        engine, where, position = self._engine, f"query {name!r}, version {one['number']}", self._header["position"]
-        waits = any(new == one["number"] and CHANGES[how].waits for _, new, how, _ in links)
-        _require(one["start"] is not None or (waits and one["ended"] is None), f"{where} has no start")
-        came = one["ended"] is None or one["ended"] <= position or one["ended"] == one["start"]
-        _require(came, f"{where} ended at {one['ended']}, which is to come")
+    def _version(self, name: str, saved: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
+        engine, where, position = self._engine, f"query {name!r}, version {saved['number']}", self._header["position"]
+        waits = any(new == saved["number"] and CHANGES[how].waits for _, new, how, _ in links)
+        _require(saved["start"] is not None or (waits and saved["ended"] is None), f"{where} has no start")
+        came = saved["ended"] is None or saved["ended"] <= position or saved["ended"] == saved["start"]
+        _require(came, f"{where} ended at {saved['ended']}, which is to come")
         engine.sources.check(query)
-        version = Version(one["number"], query, one["start"], one["warm"], one["complete_from"])
-        version.stop, version.ended = one["stop"], one["ended"]
-        if one["drain"] is not None:
-            at, windows = one["drain"]
+        version = Version(saved["number"], query, saved["start"], saved["warm"], saved["complete_from"])
+        version.stop, version.ended = saved["stop"], saved["ended"]
+        if saved["drain"] is not None:
+            at, windows = saved["drain"]
             _require(len(windows) == len(query.streams), f"{where} drains {len(windows)} streams")
             version.drain = DrainByArrivals(at, version, engine.sources, engine.newest, None)
             version.drain.fill(windows)

@@ -12,9 +12,9 @@ class AttributeSavepoint:
     """The attributes of some objects. O(attributes)."""
 
     def __init__(self, parts: Iterable[object]) -> None:
-        self._saved = [(one, dict(vars(one))) for one in parts]
+        self._saved = [(part, dict(vars(part))) for part in parts]
 
     def restore(self) -> None:
         """Set all attributes to what they were. It may be repeated."""
-        for one, attributes in self._saved:
-            vars(one).update(attributes)
+        for part, attributes in self._saved:
+            vars(part).update(attributes)

@@ -68,7 +68,7 @@ class SharedJoin:
         self._reading = reading.of(np.flatnonzero(belongs)) if reading is not None and self.query.graph.timed else None
         self._stops = np.cumsum(belongs)[np.array(ends, np.int64) - 1].tolist() if ends else []
         self._done = self._count = 0
-        self._found: list[npt.NDArray[np.int32]] = []
+        self._ids: list[npt.NDArray[np.int32]] = []
 
     def probe(self, chunk: int) -> None:
         """Find the results of the arrivals of a chunk, which have been inserted."""
@@ -79,9 +79,9 @@ class SharedJoin:
         if self._reading is not None:
             # Other joins walk in the same memory.
             self.share.read_clock(self._reading)
-        found = self.share.probe(self.strategy.routes, self._order, self._done, stop)
-        if len(found):
-            self._found.append(found)
+        ids = self.share.probe(self.strategy.routes, self._order, self._done, stop)
+        if len(ids):
+            self._ids.append(ids)
         seconds = thread_time() - began
         self.seconds += seconds
         self.router.note(stop - self._done, seconds)
@@ -91,15 +91,15 @@ class SharedJoin:
 
     def results(self, payload: Payload) -> pa.Table:
         """Return the results of the push, in the order of their last components."""
-        if not self._found:
+        if not self._ids:
             # Arrow cannot make empty arrays of every type.
             return pa.Table.from_batches([], schema=self.query.output_schema)
-        own, m = self.share.place.streams, len(self.query.streams)
-        ids = np.concatenate(self._found)
-        self._count, self._found = len(ids) // m, []
+        streams, m = self.share.place.streams, len(self.query.streams)
+        ids = np.concatenate(self._ids)
+        self._count, self._ids = len(ids) // m, []
         bases = self.share.streams[:, S_BASE].copy()
-        columns = payload.gather(ids, self._count, bases, streams=own, columns=frozenset(self._columns))
-        return pa.Table.from_arrays([columns[one] for one in self._columns], schema=self.query.output_schema)
+        columns = payload.gather(ids, self._count, bases, streams=streams, columns=frozenset(self._columns))
+        return pa.Table.from_arrays([columns[place] for place in self._columns], schema=self.query.output_schema)
 
     def close(self) -> None:
         """Close the push. It may be repeated."""

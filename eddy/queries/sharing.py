@@ -48,21 +48,21 @@ class Sharing:
         """
         if family.shared or not self._may_share(family):
             return
-        near = [one for one in others if one is not family and not set(one.names).isdisjoint(family.names)]
-        sharing = [one for one in near if one.shared or self._may_share(one)]
-        for one in [family, *sharing] if sharing else ():
-            one.shared = True
+        near = [other for other in others if other is not family and not set(other.names).isdisjoint(family.names)]
+        sharing = [other for other in near if other.shared or self._may_share(other)]
+        for sharer in [family, *sharing] if sharing else ():
+            sharer.shared = True
 
     def _may_share(self, family: Family) -> bool:
-        query, own = family.query, family.query.graph
+        query, graph = family.query, family.query.graph
         return (
             self._on
             and len(family.names) > 1
             and not family.keeps_out
-            and not own.comparisons
-            and not own.scans
+            and not graph.comparisons
+            and not graph.scans
             and all(stream.filter is None for stream in query.streams)
-            and (not own.timed or query.time_type == self._sources.time_type)
+            and (not graph.timed or query.time_type == self._sources.time_type)
         )
 
     def prepare(
@@ -107,8 +107,8 @@ class Sharing:
                 pool.remove(family)
             pool.drop_strays()
         known = {} if pool is None else pool.joins
-        other = [one for one in families if one not in known or known[one].query is not one.query]
-        anew = pool is None or any(not (one.fresh and pool.has_place(one.query)) for one in other)
+        other = [family for family in families if family not in known or known[family].query is not family.query]
+        anew = pool is None or any(not (family.fresh and pool.has_place(family.query)) for family in other)
         if pool is None or anew:
             pool = StemPool(self._sources, families)
             pool.fill(rows)

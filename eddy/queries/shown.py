@@ -42,22 +42,22 @@ class _RunningJoin(NamedTuple):
 
 def engine_joins(engine: QueryHost) -> list[_RunningJoin]:
     """Return the joins of an engine, each with the queries that it serves in its title."""
-    found = []
+    joins = []
     for family in engine.joins.families:
-        sharing = {owner.version for owner in family.owners}
-        names = [one.name for one in engine.queries.values() if sharing.intersection(one.live)]
+        sharing = {reader.version for reader in family.readers}
+        names = [query.name for query in engine.queries.values() if sharing.intersection(query.live)]
         shared = engine.joins.sharing.join(family)
         title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
         pipeline = None if family.runtime is None or shared is not None else family.runtime._pipeline
-        found.append(_RunningJoin(title, family, shared if pipeline is None else pipeline.join, pipeline))
-    for version, own in engine.joins.alone.items():
-        (name,) = [one.name for one in engine.queries.values() if version in one.live]
-        pipeline = own.runtime._pipeline
-        found += [
-            _RunningJoin(f"join of {one.title} for {name} alone", None, one, pipeline)
-            for one in pipeline.joins.values()
+        joins.append(_RunningJoin(title, family, shared if pipeline is None else pipeline.join, pipeline))
+    for version, lone_join in engine.joins.alone.items():
+        (name,) = [query.name for query in engine.queries.values() if version in query.live]
+        pipeline = lone_join.runtime._pipeline
+        joins += [
+            _RunningJoin(f"join of {join.title} for {name} alone", None, join, pipeline)
+            for join in pipeline.joins.values()
         ]
-    return found
+    return joins
 
 
 def _described_share(join: SharedJoin, title: str = "", predict: bool = True) -> JoinPlan:
@@ -76,7 +76,7 @@ def _described_share(join: SharedJoin, title: str = "", predict: bool = True) ->
         for i, name in enumerate(graph.names)
     }
     figures = {
-        "arrivals": sum(one["arrivals"] for one in states.values()),
+        "arrivals": sum(state["arrivals"] for state in states.values()),
         "results": None,
         "bytes": None,
         "states": states,
@@ -92,19 +92,19 @@ def engine_description(engine: QueryHost, predict: bool = True) -> Description:
     return Description(
         title="Engine",
         query=None,
-        joins=tuple(_described(one, predict) for one in engine_joins(engine)),
+        joins=tuple(_described(running, predict) for running in engine_joins(engine)),
         queries=tuple(
             QueryDescription(
-                one.name, one.state, one.versions[-1].number, len(one.live), one.n_results, repr(one.query)
+                query.name, query.state, query.versions[-1].number, len(query.live), query.n_results, repr(query.query)
             )
-            for one in queries
+            for query in queries
         ),
         elements=tuple(
-            ElementDescription(one["position"], one["query"], one["version"], one["event"])
-            for one in elements.slice(max(len(elements) - ELEMENTS, 0)).to_pylist()
+            ElementDescription(element["position"], element["query"], element["version"], element["event"])
+            for element in elements.slice(max(len(elements) - ELEMENTS, 0)).to_pylist()
         ),
         arrivals=engine.position,
-        results=sum(one.n_results for one in queries),
+        results=sum(query.n_results for query in queries),
         late=sum(engine.late_counts.values()),
         bytes=engine.nbytes,
         watermark=engine.watermark,
@@ -113,25 +113,25 @@ def engine_description(engine: QueryHost, predict: bool = True) -> Description:
     )
 
 
-def _described(one: _RunningJoin, predict: bool) -> JoinPlan:
-    if one.join is None:
-        assert one.family is not None
-        return planned(one.family.query, one.family.tree, title=one.title)
-    if isinstance(one.join, SharedJoin):
-        return _described_share(one.join, one.title, predict)
-    assert one.pipeline is not None
-    return described(one.pipeline, one.join, one.title, predict)
+def _described(running: _RunningJoin, predict: bool) -> JoinPlan:
+    if running.join is None:
+        assert running.family is not None
+        return planned(running.family.query, running.family.tree, title=running.title)
+    if isinstance(running.join, SharedJoin):
+        return _described_share(running.join, running.title, predict)
+    assert running.pipeline is not None
+    return described(running.pipeline, running.join, running.title, predict)
 
 
 def engine_timelines(engine: QueryHost) -> list[Timeline]:
     """Return the changes of plan of each join. To be called in turn."""
-    found = []
-    for one in engine_joins(engine):
-        changes = [] if one.strategy is None else history_table(one.strategy.history.transitions).to_pylist()
-        if one.family is None:
-            assert one.join is not None
-            plan = one.join.strategy.tree.text(one.join.query.graph.names)
+    timelines = []
+    for running in engine_joins(engine):
+        changes = [] if running.strategy is None else history_table(running.strategy.history.transitions).to_pylist()
+        if running.family is None:
+            assert running.join is not None
+            plan = running.join.strategy.tree.text(running.join.query.graph.names)
         else:
-            plan = engine.joins.plan_of(one.family)
-        found.append(Timeline(changes, engine.position, plan))
-    return found
+            plan = engine.joins.plan_of(running.family)
+        timelines.append(Timeline(changes, engine.position, plan))
+    return timelines

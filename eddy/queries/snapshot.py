@@ -137,7 +137,11 @@ def _changes_text(table: Table) -> str:
 def needed_versions(query: RunningQuery) -> list[Version]:
     """Return the versions of a query that decide what comes of it: live ones, the newest, and those of changes."""
     changing = {version for link in query.successions for version in (link.old, link.new)}
-    return [one for one in query.versions if one.ended is None or one is query.versions[-1] or one in changing]
+    return [
+        version
+        for version in query.versions
+        if version.ended is None or version is query.versions[-1] or version in changing
+    ]
 
 
 def engine_snapshot(engine: QueryHost) -> bytes:
@@ -146,7 +150,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
     Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
     """
     for name, running in engine.queries.items():
-        groups = [version for version in running.live if version in engine.joins.owners]
+        groups = [version for version in running.live if version in engine.joins.readers]
         if any(version.query.aggregation is not None for version in groups):
             raise SnapshotError(
                 f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
@@ -160,26 +164,26 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         known["lateness"] = rule.lateness[i]
         name = known["name"]
         rows[name] = _rows(engine.sources.kept_schemas[i], batches, f"stream {name}")
-    ongoing = [one for one in engine.queries.values() if one.live]
+    ongoing = [query for query in engine.queries.values() if query.live]
     queries, arrays = [], []
-    for one in ongoing:
+    for query in ongoing:
         versions, joins, waiting = [], {}, {}
-        for version in needed_versions(one):
-            held, lone = one.held.get(version), engine.joins.alone.get(version)
+        for version in needed_versions(query):
+            held, lone = query.held.get(version), engine.joins.alone.get(version)
             if lone is not None:
                 joins[str(version.number)] = snapshot_parts(lone.runtime._pipeline)
             versions.append(_version(version, None if held is None else held.num_rows, lone))
             if held is not None:
-                place = f"query {one.name}, results that wait"
+                place = f"query {query.name}, results that wait"
                 waiting[str(version.number)] = _rows(held.schema, held.combine_chunks().to_batches(), place)
-        arrays.append({"joins": joins, "held": waiting, "failed": one.failures.rows.to_parts()})
-        links = [[link.old.number, link.new.number, link.how, link.at] for link in one.successions]
+        arrays.append({"joins": joins, "held": waiting, "failed": query.failures.rows.to_parts()})
+        links = [[link.old.number, link.new.number, link.how, link.at] for link in query.successions]
         queries.append(
             {
-                "name": one.name,
-                "output": one.output,
-                "results": one.n_results,
-                "element": one.last_element,
+                "name": query.name,
+                "output": query.output,
+                "results": query.n_results,
+                "element": query.last_element,
                 "versions": versions,
                 "successions": links,
             }
@@ -198,9 +202,9 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         "position": engine.position,
         "queries": queries,
         "plans": _plans(engine, ongoing),
-        "history": [list(one.values()) for one in engine.history().to_pylist()],
+        "history": [list(event.values()) for event in engine.history().to_pylist()],
     }
-    versions = [one.to_parts() for one in engine.sources.versions.values()]
+    versions = [table_versions.to_parts() for table_versions in engine.sources.versions.values()]
     return KIND.pack({"header": header, "rows": rows, "queries": arrays, "versions": versions})
 
 
@@ -223,10 +227,10 @@ def _version(version: Version, held: int | None, lone: LoneJoin | None) -> dict[
 def _plans(engine: QueryHost, running: list[RunningQuery]) -> list[list[Any]]:
     """Return the plan of each join, with the first query and version that it serves."""
     plans: dict[Any, list[Any]] = {}
-    for one in running:
-        for version in [own for own in one.live if own in engine.joins.owners]:
-            family = engine.joins.owners[version].family
-            plans.setdefault(family, [one.name, version.number, engine.joins.plan_of(family)])
+    for query in running:
+        for version in [live for live in query.live if live in engine.joins.readers]:
+            family = engine.joins.readers[version].family
+            plans.setdefault(family, [query.name, version.number, engine.joins.plan_of(family)])
     return list(plans.values())
 
 

@@ -75,12 +75,12 @@ class Sources:
             self._check_input(stream)
         if not names or len(set(names)) < len(names):
             raise QueryError(f"the {self._noun} has streams of different names, not {', '.join(names) or 'none'}")
-        self.tables = {i: one for i, one in enumerate(self.streams) if isinstance(one, Table)}
+        self.tables = {i: stream for i, stream in enumerate(self.streams) if isinstance(stream, Table)}
         """The tables, by their numbers."""
         eventful = [stream for stream in self.streams if not isinstance(stream, Table)]
         timed = [stream.name for stream in eventful if stream.time is not None]
         if timed and len(timed) < len(eventful):
-            lacking = next(one.name for one in eventful if one.name not in timed)
+            lacking = next(stream.name for stream in eventful if stream.name not in timed)
             raise QueryError(f"stream {lacking!r} has no time column, and {timed[0]!r} has one: all have one, or none")
         self.time_type = unified_time(stream.type_of(stream.time) for stream in self.streams if stream.time is not None)
         if timed and self.time_type is None:
@@ -129,9 +129,9 @@ class Sources:
 
         A change has lost the form in which it was pushed, such as that of an envelope.
         """
-        own = self.streams[self.index(table.name)]
-        assert isinstance(own, Table)
-        ops: Ops | None = None if own.ops is None else "column"
+        host_table = self.streams[self.index(table.name)]
+        assert isinstance(host_table, Table)
+        ops: Ops | None = None if host_table.ops is None else "column"
         return replace(table, ops=ops, version=None, tombstones=None, late=None)
 
     def _clock_rule(
@@ -141,8 +141,10 @@ class Sources:
         idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
         if self.time_type is not None and self.graph.timed:
             rule = clock_rule(self.streams, self.time_type, watermark, lateness, idle_after)
-            return rule._replace(lateness=tuple(0 if i in self.tables else own for i, own in enumerate(rule.lateness)))
-        given = {"lateness": lateness or next((one.lateness for one in self.streams if one.lateness), None)}
+            return rule._replace(
+                lateness=tuple(0 if i in self.tables else span for i, span in enumerate(rule.lateness))
+            )
+        given = {"lateness": lateness or next((stream.lateness for stream in self.streams if stream.lateness), None)}
         for what, span in {**given, "idle_after": idle_after}.items():
             if span:
                 raise QueryError(f"{what} {span} without event times: name the time columns with Stream(…, time=…)")
@@ -152,8 +154,8 @@ class Sources:
         """Return a new clock of the streams, None without event times. Changes of tables pass it by."""
         if not self.graph.timed:
             return None
-        own = [span for i, span in enumerate(self.clock_rule.lateness) if i not in self.tables]
-        return Clock(self.clock_rule._replace(lateness=tuple(own)), None)
+        spans = [span for i, span in enumerate(self.clock_rule.lateness) if i not in self.tables]
+        return Clock(self.clock_rule._replace(lateness=tuple(spans)), None)
 
     def index(self, name: str) -> int:
         """Return the number of a stream."""
@@ -184,7 +186,7 @@ class Sources:
         """Raise QueryError for a query with a clock of its own."""
         given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
         given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}
-        for what in [name for name, own in given.items() if own]:
+        for what in [name for name, setting in given.items() if setting]:
             raise QueryError(
                 f"{what} belongs to the {self._noun}, because all queries see the same arrivals:"
                 f" {self._place}({what}=…)"
@@ -192,38 +194,47 @@ class Sources:
 
     def _check_stream(self, stream: Stream) -> None:
         """Raise QueryError for an input of a query that the engine does not have."""
-        known, noun = {one.name: one for one in self.streams}, self._noun
-        own = known.get(stream.name)
-        if isinstance(stream, VersionedTable) or (own is None and isinstance(stream, Table)):
+        known, noun = {host_stream.name: host_stream for host_stream in self.streams}, self._noun
+        host_stream = known.get(stream.name)
+        if isinstance(stream, VersionedTable) or (host_stream is None and isinstance(stream, Table)):
             lacks = "has no as-of joins with versioned tables" if isinstance(stream, VersionedTable) else "lacks it"
             raise QueryError(
                 f"{stream.place}: the {noun} {lacks}; use a Runtime, or give the {noun} a Table of this name"
             )
-        if own is None:
+        if host_stream is None:
             raise QueryError(f"the {noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")
-        wrong = [field for field in stream.schema if field.name not in own.schema.names]
-        wrong += [f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type]
+        wrong = [field for field in stream.schema if field.name not in host_stream.schema.names]
+        wrong += [
+            f
+            for f in stream.schema
+            if f.name in host_stream.schema.names and host_stream.schema.field(f.name).type != f.type
+        ]
         if wrong:
             raise QueryError(
                 f"{stream.place}: the {noun} has no column {wrong[0].name!r} of type {wrong[0].type}; its"
-                f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
+                f" columns are {', '.join(f'{f.name} {f.type}' for f in host_stream.schema)}"
             )
-        if stream.time is not None and stream.time != own.time:
-            raise QueryError(f"{stream.place}: its time column is {stream.time!r}, and that of the {noun} {own.time!r}")
-        if isinstance(own, Table) != isinstance(stream, Table):
-            raise QueryError(f"{stream.place}: it is a {own.noun} of the {noun}, and a {stream.noun} of the query")
-        if isinstance(own, Table) and isinstance(stream, Table):
-            self._check_table(stream, own)
+        if stream.time is not None and stream.time != host_stream.time:
+            raise QueryError(
+                f"{stream.place}: its time column is {stream.time!r}, and that of the {noun} {host_stream.time!r}"
+            )
+        if isinstance(host_stream, Table) != isinstance(stream, Table):
+            raise QueryError(
+                f"{stream.place}: it is a {host_stream.noun} of the {noun}, and a {stream.noun} of the query"
+            )
+        if isinstance(host_stream, Table) and isinstance(stream, Table):
+            self._check_table(stream, host_stream)
 
-    def _check_table(self, table: Table, own: Table) -> None:
+    def _check_table(self, table: Table, host_table: Table) -> None:
         """Raise QueryError for a table of a query that the engine has with other changes."""
         noun = self._noun
-        if table.keys != own.keys:
+        if table.keys != host_table.keys:
             raise QueryError(
-                f"{table.place}: its key is {', '.join(table.keys)}, and that of the {noun} {', '.join(own.keys)}"
+                f"{table.place}: its key is {', '.join(table.keys)}, and that of the {noun}"
+                f" {', '.join(host_table.keys)}"
             )
         for what in ("ops", "version", "tombstones"):
-            mine, theirs = getattr(table, what), getattr(own, what)
+            mine, theirs = getattr(table, what), getattr(host_table, what)
             if mine not in (None, theirs):
                 raise QueryError(
                     f"{table.place}: its {what} is {mine!r}, and that of the {noun} {theirs!r}; leave it out, because"
@@ -293,8 +304,8 @@ def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:
     if isinstance(stream.window, Range):
         assert stream.time is not None
         assert time_type is not None
-        own = stream.type_of(stream.time)
-        return Window(WindowKind.RANGE, ticks(stream.window.d, time_type, own, f"stream {stream.name}, window"))
+        column_type = stream.type_of(stream.time)
+        return Window(WindowKind.RANGE, ticks(stream.window.d, time_type, column_type, f"stream {stream.name}, window"))
     return Window(WindowKind.UNBOUNDED)
 
 
@@ -342,13 +353,13 @@ def placed(arrivals: Arrivals, first: int, greatest: int, sources: Sources) -> E
     """Return arrivals as a push that begins at position `first`; `greatest` is the greatest event time before it."""
     places = [first + np.flatnonzero(arrivals.order == i) for i in range(len(arrivals.batches))]
     batches = [
-        None if batch is None else _with_places(batch, arrivals.deletes.get(i), own, sources.kept_schemas[i])
-        for i, (batch, own) in enumerate(zip(arrivals.batches, places, strict=True))
+        None if batch is None else _with_places(batch, arrivals.deletes.get(i), positions, sources.kept_schemas[i])
+        for i, (batch, positions) in enumerate(zip(arrivals.batches, places, strict=True))
     ]
     clock = np.full(len(arrivals.order), -FOREVER, np.int64)
-    for own, times in zip(places, arrivals.times, strict=True):
+    for positions, times in zip(places, arrivals.times, strict=True):
         if times is not None:
-            clock[own - first] = times
+            clock[positions - first] = times
     if len(clock):
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)

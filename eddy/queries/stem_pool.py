@@ -39,7 +39,10 @@ class _Attribute(NamedTuple):
 
 def attributes_of(query: Query) -> list[list[_Attribute]]:
     """Return the attributes of each class of a query."""
-    return [[_Attribute(name, own, one.types) for name, own in one.columns.items()] for one in query.classes]
+    return [
+        [_Attribute(name, components, attribute_class.types) for name, components in attribute_class.columns.items()]
+        for attribute_class in query.classes
+    ]
 
 
 def directories_of(queries: Iterable[Query]) -> list[list[_Attribute]]:
@@ -47,8 +50,8 @@ def directories_of(queries: Iterable[Query]) -> list[list[_Attribute]]:
     group: dict[_Attribute, list[_Attribute]] = {}
     for query in queries:
         for equal in attributes_of(query):
-            for one in equal:
-                known, other = group.setdefault(equal[0], [equal[0]]), group.setdefault(one, [one])
+            for attribute in equal:
+                known, other = group.setdefault(equal[0], [equal[0]]), group.setdefault(attribute, [attribute])
                 if known is not other:
                     known += other
                     group.update(dict.fromkeys(other, known))
@@ -72,17 +75,25 @@ class StemPool:
         self._index = [sources.index(name) for name in self.names]
         directories = directories_of(queries)
         keys: list[list[tuple[int, _Attribute]]] = [
-            [(c, one) for c, own in enumerate(directories) for one in own if one.stream == name] for name in self.names
+            [
+                (c, attribute)
+                for c, directory in enumerate(directories)
+                for attribute in directory
+                if attribute.stream == name
+            ]
+            for name in self.names
         ]
-        self._places = {one: (i, k, c) for i, own in enumerate(keys) for k, (c, one) in enumerate(own)}
+        self._places = {
+            attribute: (i, k, c) for i, stream_keys in enumerate(keys) for k, (c, attribute) in enumerate(stream_keys)
+        }
         """For each attribute its stream, its number within the stream, and its directory."""
         self.timed = any(query.graph.timed for query in queries)
         graph = JoinGraph(
             names=tuple(self.names),
             windows=tuple(Window(WindowKind.UNBOUNDED) for _ in self.names),
-            attributes=tuple(tuple(c for c, _ in own) for own in keys),
-            widths=tuple(sum(map(word_count, own[0].types)) for own in directories),
-            texts=tuple(text_words(own[0].types) for own in directories),
+            attributes=tuple(tuple(c for c, _ in stream_keys) for stream_keys in keys),
+            widths=tuple(sum(map(word_count, directory[0].types)) for directory in directories),
+            texts=tuple(text_words(directory[0].types) for directory in directories),
             timed=self.timed,
         )
         self.stems = SharedStems(graph, renumber_at)
@@ -93,27 +104,35 @@ class StemPool:
         ]
         self._columns = {
             (name, column): (i, k)
-            for i, (name, own) in enumerate(zip(self.names, stored, strict=True))
-            for k, column in enumerate(own)
+            for i, (name, columns) in enumerate(zip(self.names, stored, strict=True))
+            for k, column in enumerate(columns)
         }
         """(name of a stream, name of a column) -> (number of the stream, number of the column) in `payload`."""
-        kinds = [[schema.field(column).type for column in own] for schema, own in zip(schemas, stored, strict=True)]
+        kinds = [
+            [schema.field(column).type for column in columns] for schema, columns in zip(schemas, stored, strict=True)
+        ]
         self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
-        found, x = [], 0
-        for name, schema, columns, own in zip(self.names, schemas, stored, keys, strict=True):
+        layouts, x = [], 0
+        for name, schema, columns, stream_keys in zip(self.names, schemas, stored, keys, strict=True):
             place = f"stream {name}"
-            encoders = [(x + k, c, KeyEncoder(place, one.components, one.types)) for k, (c, one) in enumerate(own)]
-            found.append(StreamLayout(place, schema, columns, encoders))
-            x += len(own)
-        self._loader = Loader(found, self.stems, self.payload)
+            encoders = [
+                (x + k, c, KeyEncoder(place, attribute.components, attribute.types))
+                for k, (c, attribute) in enumerate(stream_keys)
+            ]
+            layouts.append(StreamLayout(place, schema, columns, encoders))
+            x += len(stream_keys)
+        self._loader = Loader(layouts, self.stems, self.payload)
         self.joins: dict[Family, SharedJoin] = {}
 
     def has_place(self, query: Query) -> bool:
         """Return whether these SteMs have the streams and columns of a query, and one directory for each class."""
         if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
             return False
-        found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
-        directories = all(len(own) == 1 and -1 not in own for own in found)
+        directory_sets = [
+            {self._places[attribute][2] if attribute in self._places else -1 for attribute in attributes}
+            for attributes in attributes_of(query)
+        ]
+        directories = all(len(numbers) == 1 and -1 not in numbers for numbers in directory_sets)
         return directories and self._columns.keys() >= set(query.select.values())
 
     def add(
@@ -131,10 +150,10 @@ class StemPool:
         before   the join that it replaces
         """
         query, owned = family.query, attributes_of(family.query)
-        by_class = [{one.stream: self._places[one] for one in own} for own in owned]
+        by_class = [{attribute.stream: self._places[attribute] for attribute in attributes} for attributes in owned]
         place = SharedPlace(
             streams=tuple(self.names.index(stream.name) for stream in query.streams),
-            directories=tuple(next(iter(own.values()))[2] for own in by_class),
+            directories=tuple(next(iter(places.values()))[2] for places in by_class),
             attributes=tuple(
                 tuple(by_class[c][stream.name][1] for c in classes)
                 for stream, classes in zip(query.streams, query.graph.attributes, strict=True)
@@ -160,7 +179,7 @@ class StemPool:
         batches: list[pa.RecordBatch | None] = []
         times: list[Times | None] = []
         places = [np.zeros(0, np.int64)]
-        owners = [np.zeros(0, np.uint8)]
+        origins = [np.zeros(0, np.uint8)]
         for n, (name, i) in enumerate(zip(self.names, self._index, strict=True)):
             batch = rows[name].rows()
             batches.append(batch)
@@ -169,8 +188,8 @@ class StemPool:
                 if self.timed:
                     times[n] = checked_times(self._sources.streams[i], batch, self._sources.time_type)
                 places.append(np.asarray(batch.column(POSITION)))
-                owners.append(np.full(len(batch), n, np.uint8))
-        order = np.concatenate(owners)[np.argsort(np.concatenate(places), kind="stable")]
+                origins.append(np.full(len(batch), n, np.uint8))
+        order = np.concatenate(origins)[np.argsort(np.concatenate(places), kind="stable")]
         self._open(Arrivals(batches, counts(batches), order, times, {}))
         self.stems.insert(order, len(order))
         self.stems.commit()

@@ -54,7 +54,7 @@ class JoinedStreams(ResultColumns, Protocol):
     def slack(self, time: int | None) -> int | None:
         """Return by how many ticks the event time of a result to come may be below the watermark; None = by any."""
 
-    def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+    def ticks(self, span: int | timedelta, column_type: pa.DataType | None, what: str) -> int:
         """Return a span in ticks of the common time type."""
 
 
@@ -154,10 +154,10 @@ class Aggregation:
             (name, self._input(argument, f"group_by, column {name!r}", True))
             for name, argument in _group_columns(group_by).items()
         )
-        self.functions = tuple(self._function(name, one) for name, one in _functions(aggregates).items())
-        self._texts = [f"{name} = {one!r}" for name, one in aggregates.items()]
+        self.functions = tuple(self._function(name, aggregate) for name, aggregate in _functions(aggregates).items())
+        self._texts = [f"{name} = {aggregate!r}" for name, aggregate in aggregates.items()]
         self.window = None if group_window is None else self._window(group_window)
-        if self.window is not None or any(one.by is None and one.rule.ordered for one in self.functions):
+        if self.window is not None or any(function.by is None and function.rule.ordered for function in self.functions):
             self._take_times()
         self.places = tuple(self._read)
         self.schema = self._schema()
@@ -170,7 +170,7 @@ class Aggregation:
         parts += [", ".join(self._texts)] if self._texts else []
         if self.group_window is not None:
             sizes = (getattr(self.group_window, name, None) for name in ("size", "hop", "gap"))
-            shown = ", ".join(str(one) for one in sizes if one is not None)
+            shown = ", ".join(str(size) for size in sizes if size is not None)
             parts.append(f"{type(self.group_window).__name__}({shown})")
         return "; ".join(parts)
 
@@ -187,39 +187,44 @@ class Aggregation:
                 ) from error
             for k in columns_read(argument, self._rows):
                 self._read[self._pairs[self._rows.names[k]]] = None
-            found = AggregateInput(f"\0{len(self.inputs)}", kind, argument)
+            aggregate_input = AggregateInput(f"\0{len(self.inputs)}", kind, argument)
         else:
             place = self._query.place_of(argument, what)
             self._read[place] = None
             name = readable_name(*place)
-            found = AggregateInput(name, self._rows.field(name).type)
-        if value and not is_value(found.kind):
-            raise QueryError(f"{what} is {found.kind}, whose values cannot be compared; use a column that can be a key")
-        if found not in self.inputs:
-            self.inputs.append(found)
-        return self.inputs.index(found)
+            aggregate_input = AggregateInput(name, self._rows.field(name).type)
+        if value and not is_value(aggregate_input.kind):
+            raise QueryError(
+                f"{what} is {aggregate_input.kind}, whose values cannot be compared; use a column that can be a key"
+            )
+        if aggregate_input not in self.inputs:
+            self.inputs.append(aggregate_input)
+        return self.inputs.index(aggregate_input)
 
-    def _function(self, name: str, one: object) -> ComputedAggregate:
+    def _function(self, name: str, aggregate: object) -> ComputedAggregate:
         what = f"aggregate {name!r}"
-        if not isinstance(one, Aggregate):
-            raise QueryError(f"{what} must be a function of eddy.agg, such as agg.sum('stream.column'), not {one!r}")
-        if one.function not in FUNCTIONS:
-            raise QueryError(f"{what}: there is no function {one.function!r}; there are {', '.join(FUNCTIONS)}")
-        rule = FUNCTIONS[one.function]
-        if one.by is not None and not rule.ordered:
-            raise QueryError(f"{what}: {one.function} has no order, so by= has no meaning; leave it out")
-        if one.column is None:
+        if not isinstance(aggregate, Aggregate):
+            raise QueryError(
+                f"{what} must be a function of eddy.agg, such as agg.sum('stream.column'), not {aggregate!r}"
+            )
+        if aggregate.function not in FUNCTIONS:
+            raise QueryError(f"{what}: there is no function {aggregate.function!r}; there are {', '.join(FUNCTIONS)}")
+        rule = FUNCTIONS[aggregate.function]
+        if aggregate.by is not None and not rule.ordered:
+            raise QueryError(f"{what}: {aggregate.function} has no order, so by= has no meaning; leave it out")
+        if aggregate.column is None:
             if rule.form != "count":
-                raise QueryError(f"{what}: {one.function} needs a column")
-            return ComputedAggregate(name, one.function, None, None, pa.int64())
-        column = self._input(one.column, what, False)
+                raise QueryError(f"{what}: {aggregate.function} needs a column")
+            return ComputedAggregate(name, aggregate.function, None, None, pa.int64())
+        column = self._input(aggregate.column, what, False)
         kind = rule.result(self.inputs[column].kind)
         if kind is None:
             raise QueryError(
-                f"{what}: {one.function} takes {rule.arguments}, and {one.column} is {self.inputs[column].kind}"
+                f"{what}: {aggregate.function} takes {rule.arguments}, and {aggregate.column} is"
+                f" {self.inputs[column].kind}"
             )
-        by = None if one.by is None else self._input(one.by, f"{what}, by", True)
-        return ComputedAggregate(name, one.function, column, by, kind)
+        by = None if aggregate.by is None else self._input(aggregate.by, f"{what}, by", True)
+        return ComputedAggregate(name, aggregate.function, column, by, kind)
 
     # Time
 
@@ -285,18 +290,18 @@ class Aggregation:
     def _schema(self) -> pa.Schema:
         query, fields = self._query, []
         for name, number in self.keys:
-            one = self.inputs[number]
+            aggregate_input = self.inputs[number]
             nullable = True
-            if one.expression is None:
-                stream, column = self._pairs[one.name]
+            if aggregate_input.expression is None:
+                stream, column = self._pairs[aggregate_input.name]
                 nullable = column != PRESENCE and (
                     query.may_lack(stream) or query.stream(stream).schema.field(column).nullable
                 )
-            fields.append(pa.field(name, one.kind, nullable))
+            fields.append(pa.field(name, aggregate_input.kind, nullable))
         if self.group_window is not None:
             bounds = [self.group_window.start, self.group_window.end]
             fields += [pa.field(name, query.time_type, False) for name in bounds if name is not None]
-        fields += [pa.field(one.name, one.kind, one.rule.nullable) for one in self.functions]
+        fields += [pa.field(function.name, function.kind, function.rule.nullable) for function in self.functions]
         names = [field.name for field in fields]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
@@ -309,17 +314,17 @@ def _group_columns(group_by: object) -> dict[str, object]:
     if isinstance(group_by, str):
         raise QueryError(f"group_by must be a list of columns or a mapping, not one string: write [{group_by!r}]")
     if isinstance(group_by, Mapping):
-        found = dict(group_by)
+        columns = dict(group_by)
     elif isinstance(group_by, Iterable):
         listed = list(group_by)
-        unnamed = next((one for one in listed if not isinstance(one, str)), None)
+        unnamed = next((column for column in listed if not isinstance(column, str)), None)
         if unnamed is not None:
             raise QueryError(f"group_by: {unnamed!r} has no name; write group_by={{'name': …}}")
-        found = {str(one): one for one in listed}
+        columns = {str(column): column for column in listed}
     else:
         raise QueryError(f"group_by must be a list of columns or a mapping, not {type(group_by).__name__}")
-    _check_names(found, "group_by")
-    return found
+    _check_names(columns, "group_by")
+    return columns
 
 
 def _functions(aggregates: object) -> dict[str, object]:

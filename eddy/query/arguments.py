@@ -30,11 +30,11 @@ def predicate_texts(on: Any) -> tuple[Any, ...]:
 
 def has_groups(group_by: Any, aggregates: Any, having: Any, group_window: Any) -> bool:
     """Return whether a query has groups. Raises QueryError for arguments that need groups."""
-    found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
-    if not found and (having is not None or group_window is not None):
+    grouped = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
+    if not grouped and (having is not None or group_window is not None):
         name = "group_window" if having is None else "having"
         raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
-    return found
+    return grouped
 
 
 def check_streams(streams: Sequence[Any], fewest: int) -> None:

@@ -131,23 +131,23 @@ class AsOfJoin(NamedTuple):
 
     def probing(self) -> Mapping[int, list[str]]:
         """Return the columns that the key is made of, by the position of their stream."""
-        found: dict[int, list[str]] = {}
-        for one in self.keys:
-            found.setdefault(one.stream, []).extend(given_columns([one.column]))
-        return found
+        columns: dict[int, list[str]] = {}
+        for key in self.keys:
+            columns.setdefault(key.stream, []).extend(given_columns([key.column]))
+        return columns
 
 
 def checked_as_of(as_of: Any) -> tuple[AsOf, ...]:
     """Return as-of joins as a tuple. Raises QueryError for a value that is no list of them."""
-    found = tuple(listed(as_of, "as_of", "eddy.AsOf objects"))
-    for one in found:
-        if not isinstance(one, AsOf):
-            raise QueryError(f"as_of must be a list of eddy.AsOf objects, not {one!r}")
-    return found
+    joins = tuple(listed(as_of, "as_of", "eddy.AsOf objects"))
+    for join in joins:
+        if not isinstance(join, AsOf):
+            raise QueryError(f"as_of must be a list of eddy.AsOf objects, not {join!r}")
+    return joins
 
 
 def as_of_join(
-    one: AsOf, shown: Sequence[Stream], index: Callable[[str], int], time_type: pa.DataType | None, table: int
+    as_of: AsOf, shown: Sequence[Stream], index: Callable[[str], int], time_type: pa.DataType | None, table: int
 ) -> AsOfJoin:
     """Return an as-of join by positions.
 
@@ -157,63 +157,66 @@ def as_of_join(
 
     Raises QueryError for a key or time that does not fit.
     """
-    what = f"as-of join with {one.table.name}"
-    at = None if isinstance(one.table, Table) else index(_timed(one, shown, what).name)
-    parsed = parse_predicates(one.on, [*shown, one.table])
+    what = f"as-of join with {as_of.table.name}"
+    at = None if isinstance(as_of.table, Table) else index(_timed(as_of, shown, what).name)
+    parsed = parse_predicates(as_of.on, [*shown, as_of.table])
     if parsed.comparisons or parsed.conditions:
         raise QueryError(
-            f"{what}: on has equalities with the key {', '.join(one.table.keys)} only; put other conditions in where="
+            f"{what}: on has equalities with the key {', '.join(as_of.table.keys)} only; put other conditions in where="
         )
-    found: dict[str, ProbedKey] = {}
+    probed_keys: dict[str, ProbedKey] = {}
     for pair in parsed.equalities:
-        own = [column for name, column in pair if name == one.table.name]
-        others = [place for place in pair if place[0] != one.table.name]
-        if len(own) != 1 or own[0] not in one.table.keys or isinstance(own[0], Derived):
+        key_columns = [column for name, column in pair if name == as_of.table.name]
+        others = [place for place in pair if place[0] != as_of.table.name]
+        if len(key_columns) != 1 or key_columns[0] not in as_of.table.keys or isinstance(key_columns[0], Derived):
             raise QueryError(
                 f"{what}: {' = '.join('.'.join(place) for place in pair)} is no equality of a key column of the table"
-                f" with a column of another stream; the key is {', '.join(one.table.keys)}"
+                f" with a column of another stream; the key is {', '.join(as_of.table.keys)}"
             )
         ((name, column),) = others
         stream = next((stream for stream in shown if stream.name == name), None)
         if stream is None:
             raise QueryError(f"{what}: rows have no columns of {name!r}; the streams are {_names(shown)}")
-        if own[0] in found:
-            raise QueryError(f"{what}: key column {own[0]!r} equals two columns; keep one, and compare them in where=")
+        if key_columns[0] in probed_keys:
+            raise QueryError(
+                f"{what}: key column {key_columns[0]!r} equals two columns; keep one, and compare them in where="
+            )
         type_of = column.kind if isinstance(column, Derived) else stream.type_of(column)
-        kind = unified([type_of, one.table.type_of(own[0])])
+        kind = unified([type_of, as_of.table.type_of(key_columns[0])])
         if kind is None:
             raise QueryError(
-                f"{what}: {name}.{column} is {type_of} and {one.table.name}.{own[0]} is {one.table.type_of(own[0])},"
+                f"{what}: {name}.{column} is {type_of} and {as_of.table.name}.{key_columns[0]}"
+                f" is {as_of.table.type_of(key_columns[0])},"
                 " which are never equal"
             )
-        found[own[0]] = ProbedKey(index(name), column, own[0], kind)
-    lacking = [key for key in one.table.keys if key not in found]
+        probed_keys[key_columns[0]] = ProbedKey(index(name), column, key_columns[0], kind)
+    lacking = [key for key in as_of.table.keys if key not in probed_keys]
     if lacking:
         raise QueryError(f"{what}: on has no equality with key column {lacking[0]!r}, so several versions would fit")
     tolerance = None
-    if one.tolerance is not None:
+    if as_of.tolerance is not None:
         assert time_type is not None
-        tolerance = ticks(one.tolerance, time_type, None, f"{what}: tolerance")
-    keys = tuple(found[key] for key in one.table.keys)
-    return AsOfJoin(table, at, keys, one.how == "left", one.direction, tolerance)
+        tolerance = ticks(as_of.tolerance, time_type, None, f"{what}: tolerance")
+    keys = tuple(probed_keys[key] for key in as_of.table.keys)
+    return AsOfJoin(table, at, keys, as_of.how == "left", as_of.direction, tolerance)
 
 
-def _timed(one: AsOf, shown: Sequence[Stream], what: str) -> Stream:
+def _timed(as_of: AsOf, shown: Sequence[Stream], what: str) -> Stream:
     """Return the stream whose event time counts."""
-    if one.at is None:
+    if as_of.at is None:
         if len(shown) != 1:
             raise QueryError(f"{what}: name the event time with at='stream.column'; the streams are {_names(shown)}")
         (stream,) = shown
     else:
-        place = column_place(one.at) if isinstance(one.at, str) else None
-        found = [stream for stream in shown if place is not None and place == (stream.name, stream.time)]
-        if not found:
+        place = column_place(as_of.at) if isinstance(as_of.at, str) else None
+        matches = [stream for stream in shown if place is not None and place == (stream.name, stream.time)]
+        if not matches:
             times = [f"{stream.name}.{stream.time}" for stream in shown if stream.time is not None]
             raise QueryError(
-                f"{what}: at={one.at!r} is not the time column of a stream whose columns rows have; these are"
+                f"{what}: at={as_of.at!r} is not the time column of a stream whose columns rows have; these are"
                 f" {', '.join(times) or 'none: name them with time=…'}"
             )
-        (stream,) = found
+        (stream,) = matches
     if stream.time is None:
         raise QueryError(f"{what}: stream {stream.name} has no event times; name its time column with time=…")
     return stream

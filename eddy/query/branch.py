@@ -59,8 +59,8 @@ class Branch:
 
     def of_streams(self, streams: Mapping[str, Stream]) -> Branch:
         """Return the branch with other streams of the same names."""
-        own = [streams[stream.name] for stream in self.streams]
-        return Branch(own, self.on, self.how, [one.of_streams(streams) for one in self.branches], self.where)
+        inputs = [streams[stream.name] for stream in self.streams]
+        return Branch(inputs, self.on, self.how, [branch.of_streams(streams) for branch in self.branches], self.where)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -71,14 +71,14 @@ class Branch:
     def all_streams(self) -> Iterator[Stream]:
         """Yield the streams of the branch, then those of its branches."""
         yield from self.streams
-        for one in self.branches:
-            yield from one.all_streams()
+        for branch in self.branches:
+            yield from branch.all_streams()
 
 
 def checked_branches(branches: Any) -> tuple[Branch, ...]:
     """Return branches as a tuple. Raises QueryError for a value that is no list of branches."""
-    found = tuple(listed(branches, "branches", "eddy.Branch objects"))
-    for one in found:
-        if not isinstance(one, Branch):
-            raise QueryError(f"branches must be eddy.Branch objects, not {one!r}")
-    return found
+    checked = tuple(listed(branches, "branches", "eddy.Branch objects"))
+    for branch in checked:
+        if not isinstance(branch, Branch):
+            raise QueryError(f"branches must be eddy.Branch objects, not {branch!r}")
+    return checked

@@ -20,25 +20,25 @@ class BranchNode:
     """The core or a branch of a query.
 
     how       how the node hangs on the node above: "left", "semi" or "anti"; "core" for a core
-    own       streams of the node, by their position in the query
+    streams   streams of the node, by their position in the query
     path      streams of the node and of all nodes above it, ascending
     windows   by stream of `path`, the span in which its tuples can find new partners in the join of the path
     branches  the nodes that hang on this one
     """
 
     how: str
-    own: tuple[int, ...]
+    streams: tuple[int, ...]
     path: Path
     windows: dict[int, Window]
     branches: tuple[BranchNode, ...]
 
     def spans(self, below: BranchNode) -> list[tuple[int, int]]:
         """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
-        own = [(i, below.windows[i]) for i in self.path]
-        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
+        windows = [(i, below.windows[i]) for i in self.path]
+        return [(i, window.size) for i, window in windows if window.kind == WindowKind.RANGE]
 
     def below(self) -> Iterator[BranchNode]:
         """Yield the node and all nodes below it."""
         yield self
-        for one in self.branches:
-            yield from one.below()
+        for branch in self.branches:
+            yield from branch.below()

@@ -73,7 +73,7 @@ class BranchTree(Generic[J]):
         make: MakeInner[J],
     ) -> None:
         self.core_streams, self.branches, self._time_type, self._make = tuple(core), tuple(branches), time_type, make
-        below = [stream for one in branches for stream in one.all_streams()]
+        below = [stream for branch in branches for stream in branch.all_streams()]
         self.streams: tuple[Stream, ...] = (*core, *below)
         self._given = self.streams
         self.derived: dict[str, int] = {}
@@ -84,7 +84,7 @@ class BranchTree(Generic[J]):
         self.on_conditions: tuple[Condition, ...] = ()
         node = self._node("core", self.core_streams, (), (), on, self.branches, ())
         self.cores: tuple[BranchNode, ...] = (node,)
-        if any(one.how == "full" for one in self.branches):
+        if any(branch.how == "full" for branch in self.branches):
             self.cores = (node, self._turned(node))
         self.streams = tuple(self._kept(i) for i in range(len(self.streams)))
         self.classes = self._shared_key(node)
@@ -98,8 +98,8 @@ class BranchTree(Generic[J]):
         """Give the joins the windows of the streams."""
         for path, join in self.joins.items():
             # The join of a single stream without a window keeps no row, which it knows by its lack of a window.
-            own = self._given if len(path) == 1 else self.streams
-            streams = [replace(own[i], filter=None, late=None, lateness=None) for i in path]
+            inputs = self._given if len(path) == 1 else self.streams
+            streams = [replace(inputs[i], filter=None, late=None, lateness=None) for i in path]
             with warnings.catch_warnings():
                 # The warning was already given when the join was first made.
                 warnings.simplefilter("ignore")
@@ -119,8 +119,8 @@ class BranchTree(Generic[J]):
 
         where   the conditions on the matches of its path
         """
-        own = tuple(self._index(stream.name) for stream in streams)
-        path, texts = tuple(sorted((*above, *own))), (*texts, *on)
+        numbers = tuple(self._index(stream.name) for stream in streams)
+        path, texts = tuple(sorted((*above, *numbers))), (*texts, *on)
         windows = {}
         if len(path) == 1 and texts:
             raise QueryError(
@@ -140,17 +140,19 @@ class BranchTree(Generic[J]):
             self.joins[path] = join = self._make(own_streams, texts, noun, where)
             windows = dict(zip(path, join.graph.windows, strict=True))
         nodes = []
-        for one in branches:
-            if one.how == "full":
-                self._check_full(one)
-            kind = "left" if one.how == "full" else one.how
-            nodes.append(self._node(kind, one.streams, path, texts, one.on, one.branches, (*where, *one.conditions)))
-            below = {self._index(stream.name) for stream in one.all_streams()}
+        for branch in branches:
+            if branch.how == "full":
+                self._check_full(branch)
+            kind = "left" if branch.how == "full" else branch.how
+            nodes.append(
+                self._node(kind, branch.streams, path, texts, branch.on, branch.branches, (*where, *branch.conditions))
+            )
+            below = {self._index(stream.name) for stream in branch.all_streams()}
             if kind == "left":
                 self.nullable |= below
             else:
                 self.hidden |= below
-        return BranchNode(how, own, path, windows, tuple(nodes))
+        return BranchNode(how, numbers, path, windows, tuple(nodes))
 
     def _check_full(self, branch: Branch) -> None:
         alone = len(self.core_streams) == len(self.branches) == len(branch.streams) == 1 and not branch.branches
@@ -163,21 +165,21 @@ class BranchTree(Generic[J]):
     def _turned(self, core: BranchNode) -> BranchNode:
         """Return the other half of a full outer join: the rows of the branch without a partner."""
         (branch,) = core.branches
-        self.nullable |= set(core.own)
-        other = BranchNode("anti", core.own, branch.path, branch.windows, ())
-        (second,) = (self.streams[i] for i in branch.own)
+        self.nullable |= set(core.streams)
+        other = BranchNode("anti", core.streams, branch.path, branch.windows, ())
+        (second,) = (self.streams[i] for i in branch.streams)
         if isinstance(second, Table):
             # The join of one table knows which of its versions live.
-            self._nouns[branch.own] = "core"
-            self.joins[branch.own] = self._make([second], (), "core", ())
-        return BranchNode("core", branch.own, branch.own, {}, (other,))
+            self._nouns[branch.streams] = "core"
+            self.joins[branch.streams] = self._make([second], (), "core", ())
+        return BranchNode("core", branch.streams, branch.streams, {}, (other,))
 
     def _shared_key(self, core: BranchNode) -> tuple[AttributeClass, ...]:
         """Return the class of columns of all streams that are equal in the core and on every path, if there is one."""
         first = core if len(core.path) > 1 or not core.branches else core.branches[0]
         for component in self._components(first.path):
-            for choice in component[core.own[0]]:
-                key = {i: choice if i == core.own[0] else component[i][0] for i in core.path}
+            for choice in component[core.streams[0]]:
+                key = {i: choice if i == core.streams[0] else component[i][0] for i in core.path}
                 if all(i in component for i in core.path) and self._spread(core, key):
                     names = [(self.streams[i].name, key[i]) for i in sorted(key)]
                     return attribute_classes(self.streams, [*pairwise(names)])
@@ -189,67 +191,71 @@ class BranchTree(Generic[J]):
             return self.classes
         pairs, taken = list[tuple[Column, Column]](), set[Column]()
         for key in self._keys_of_core(core):
-            found = self._equal_below(core, frozenset(key), taken)
-            taken |= found
+            equal = self._equal_below(core, frozenset(key), taken)
+            taken |= equal
             # One column of each stream of the core: the others of the key are equal to it.
-            pairs += pairwise([*dict(reversed(key)).items(), *sorted(found)])
+            pairs += pairwise([*dict(reversed(key)).items(), *sorted(equal)])
         return attribute_classes(self.streams, pairs)
 
     def _keys_of_core(self, core: BranchNode) -> list[list[Column]]:
         """Return the columns of the core that a branch is joined by, in groups that are equal in each match."""
-        names = {self.streams[i].name for i in core.own}
+        names = {self.streams[i].name for i in core.streams}
         used = [
             (name, column)
             for branch in core.branches
             for node in branch.below()
-            for one in self.joins[node.path].classes
-            for name, components in one.columns.items()
+            for attribute_class in self.joins[node.path].classes
+            for name, components in attribute_class.columns.items()
             if name in names
             for component in components
             for column in component
         ]
         groups = []
-        for one in self.joins[core.path].classes if len(core.path) > 1 else ():
-            for k in range(len(one.types)):
-                groups.append([(name, column) for name, own in one.columns.items() for column in own[k]])
+        for attribute_class in self.joins[core.path].classes if len(core.path) > 1 else ():
+            for k in range(len(attribute_class.types)):
+                groups.append(
+                    [(name, column) for name, components in attribute_class.columns.items() for column in components[k]]
+                )
         known = {column for group in groups for column in group}
-        return [*groups, *([one] for one in dict.fromkeys(used) if one not in known)]
+        return [*groups, *([column] for column in dict.fromkeys(used) if column not in known)]
 
     def _equal_below(self, node: BranchNode, key: frozenset[Column], taken: set[Column]) -> set[Column]:
         """Return a column of each stream below a node that equals a key of the core wherever the stream is a partner.
 
         taken   columns that other keys have
         """
-        found = set()
-        for one in node.branches:
-            names = [self.streams[i].name for i in one.own]
-            for own in self.joins[one.path].classes:
-                for k in range(len(own.types)):
-                    if not any((name, column) in key for name, parts in own.columns.items() for column in parts[k]):
+        columns = set()
+        for branch in node.branches:
+            names = [self.streams[i].name for i in branch.streams]
+            for attribute_class in self.joins[branch.path].classes:
+                for k in range(len(attribute_class.types)):
+                    if not any(
+                        (name, column) in key for name, parts in attribute_class.columns.items() for column in parts[k]
+                    ):
                         continue
                     for name in names:
-                        free = [(name, column) for column in own.columns.get(name, ((),) * (k + 1))[k]]
-                        found.update([column for column in free if column not in taken][:1])
-            found |= self._equal_below(one, key, taken)
-        return found
+                        free = [(name, column) for column in attribute_class.columns.get(name, ((),) * (k + 1))[k]]
+                        columns.update([column for column in free if column not in taken][:1])
+            columns |= self._equal_below(branch, key, taken)
+        return columns
 
     def _components(self, path: Path) -> Iterator[dict[int, tuple[str, ...]]]:
         """Yield the equal columns of all streams on a path, by stream, for each key that they share."""
-        for one in self.joins[path].classes:
-            if len(one.columns) == len(path):
-                for k in range(len(one.types)):
-                    yield {self._index(name): components[k] for name, components in one.columns.items()}
+        for attribute_class in self.joins[path].classes:
+            if len(attribute_class.columns) == len(path):
+                for k in range(len(attribute_class.types)):
+                    yield {self._index(name): components[k] for name, components in attribute_class.columns.items()}
 
     def _spread(self, node: BranchNode, key: dict[int, str]) -> bool:
         """Add columns of all streams below a node that equal those of the node in `key`; return whether there are."""
-        for one in node.branches:
-            for component in self._components(one.path):
+        for branch in node.branches:
+            for component in self._components(branch.path):
                 if all(key[i] in component[i] for i in node.path):
-                    key.update({i: component[i][0] for i in one.own})
+                    key.update({i: component[i][0] for i in branch.streams})
                     break
             else:
                 return False
-            if not self._spread(one, key):
+            if not self._spread(branch, key):
                 return False
         return True
 
@@ -258,22 +264,22 @@ class BranchTree(Generic[J]):
         stream = self.streams[i]
         if stream.window is not None:
             return stream
-        own = [join.graph.windows[path.index(i)] for path, join in self.joins.items() if i in path]
-        if own[0].kind == WindowKind.ROWS:
+        windows = [join.graph.windows[path.index(i)] for path, join in self.joins.items() if i in path]
+        if windows[0].kind == WindowKind.ROWS:
             # A single stream whose rows are not kept.
-            return replace(stream, window=Rows(own[0].size))
-        if any(window.kind == WindowKind.UNBOUNDED for window in own):
+            return replace(stream, window=Rows(windows[0].size))
+        if any(window.kind == WindowKind.UNBOUNDED for window in windows):
             return replace(stream, window=Unbounded())
         assert self._time_type is not None
         assert stream.time is not None
-        self.derived[stream.name] = size = max(window.size for window in own)
+        self.derived[stream.name] = size = max(window.size for window in windows)
         return replace(stream, window=Range(span_of(size, self._time_type, stream.type_of(stream.time))))
 
     def with_inputs(self, inputs: Mapping[str, Stream]) -> BranchTree[J]:
         """Return the tree with other inputs in place of those of the same names; see `Query.with_inputs`."""
         other = copy(self)
         other.streams, other._given, other.core_streams = (
-            tuple(inputs.get(one.name, one) for one in streams)
+            tuple(inputs.get(stream.name, stream) for stream in streams)
             for streams in (self.streams, self._given, self.core_streams)
         )
         return other
@@ -297,7 +303,7 @@ class BranchTree(Generic[J]):
         for node in above.branches:
             join = self.joins[node.path]
             most = join.intervals.most()
-            for i in node.own:
+            for i in node.streams:
                 stream = self.streams[i]
                 if stream.name not in self.derived or most is None:
                     continue
@@ -320,8 +326,8 @@ class BranchTree(Generic[J]):
             return FOREVER
         assert stream.time is not None
         assert self._time_type is not None
-        own = self.derived.get(stream.name)
-        return ticks(stream.window.d, self._time_type, stream.type_of(stream.time), "window") if own is None else own
+        size = self.derived.get(stream.name)
+        return ticks(stream.window.d, self._time_type, stream.type_of(stream.time), "window") if size is None else size
 
     @property
     def unwindowed(self) -> frozenset[str]:
@@ -341,27 +347,27 @@ class BranchTree(Generic[J]):
         A row waits for partners while all its components are in their windows, in the join of some branch. So when the
         row is emitted, no component was older than its window before the push.
         """
-        found = 0
+        longest = 0
         for core in self.cores:
-            for branch in [one for own in core.branches for one in own.below()]:
+            for branch in [node for child in core.branches for node in child.below()]:
                 sizes = dict(core.spans(branch))
                 size = min(sizes.values(), default=None) if time is None else sizes.get(time)
                 if size is None:
                     return None
-                found = max(found, size)
+                longest = max(longest, size)
         if time is not None and any(core.windows for core in self.cores):
-            return None if joined is None else max(found, joined)
-        return found
+            return None if joined is None else max(longest, joined)
+        return longest
 
-    def spans(self, own: list[int | None]) -> list[int | None]:
+    def spans(self, sizes: list[int | None]) -> list[int | None]:
         """Return for how many ticks later results may depend on a row of each stream; see `Query.spans`.
 
-        own   the ticks that follow from the windows
+        sizes  the ticks that follow from the windows
 
         A row of a branch may be an earlier partner of a match that still waits. All components of such a match that
         limit its wait are in their windows, and a partner is as much older than these as its own window is long.
         """
-        found = list(own)
+        spans = list(sizes)
 
         def extend(node: BranchNode, wait: int | None) -> None:
             """Extend the spans of rows below a node, given the wait of the matches above it, None = forever."""
@@ -370,18 +376,18 @@ class BranchTree(Generic[J]):
                     wait = None if wait is None else max([wait, *(size for _, size in node.spans(below))])
                     wait = wait if node.spans(below) else None
             for branch in node.branches:
-                for i in branch.own:
-                    size, known = own[i], found[i]
-                    found[i] = None if size is None or known is None or wait is None else max(known, size + wait)
+                for i in branch.streams:
+                    size, known = sizes[i], spans[i]
+                    spans[i] = None if size is None or known is None or wait is None else max(known, size + wait)
                 extend(branch, wait)
 
         for core in self.cores:
             extend(core, 0)
-        return found
+        return spans
 
     def __str__(self) -> str:
         def text(node: BranchNode) -> str:
-            names = ", ".join(f"{self.streams[i].name} [{self.streams[i].extent}]" for i in node.own)
-            return " ".join([names, *(f"{one.how} ({text(one)})" for one in node.branches)])
+            names = ", ".join(f"{self.streams[i].name} [{self.streams[i].extent}]" for i in node.streams)
+            return " ".join([names, *(f"{branch.how} ({text(branch)})" for branch in node.branches)])
 
         return text(self.cores[0])

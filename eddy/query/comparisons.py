@@ -89,82 +89,97 @@ def comparisons(
     """
     by_name = {stream.name: stream for stream in streams}
     order = list(by_name)
-    found: dict[object, ColumnComparison] = {}
-    for one in written:
-        sides = one.left.column, one.right.column
-        kind = _kind(by_name, one)
+    merged: dict[object, ColumnComparison] = {}
+    for predicate in written:
+        sides = predicate.left.column, predicate.right.column
+        kind = _kind(by_name, predicate)
         if time_type is not None and all(by_name[name].time == column for name, column in sides):
             kind = time_type
-        own = _turned(one, order, pt.is_floating(kind))
-        comparison = _comparison(own, kind)
-        same: tuple[object, ...] = (own.left.column, own.right.column, comparison.low if comparison.differs else None)
+        turned = _turned(predicate, order, pt.is_floating(kind))
+        comparison = _comparison(turned, kind)
+        same: tuple[object, ...] = (
+            turned.left.column,
+            turned.right.column,
+            comparison.low if comparison.differs else None,
+        )
         if comparison.floats:
-            same = (*same, own.operator, comparison.low, comparison.high)
-        before = found.get(same)
-        found[same] = comparison if before is None else _both(before, comparison)
-    return tuple(found.values())
+            same = (*same, turned.operator, comparison.low, comparison.high)
+        before = merged.get(same)
+        merged[same] = comparison if before is None else _both(before, comparison)
+    return tuple(merged.values())
 
 
-def _kind(by_name: dict[str, Stream], one: WrittenComparison) -> pa.DataType:
+def _kind(by_name: dict[str, Stream], predicate: WrittenComparison) -> pa.DataType:
     """Return the type in which the columns of a comparison are compared."""
-    sides = one.left.column, one.right.column
+    sides = predicate.left.column, predicate.right.column
     for name, column in sides:
         if name not in by_name:
-            raise QueryError(f"predicate {one.text!r}: {no_input(name, [*by_name.values()])}")
+            raise QueryError(f"predicate {predicate.text!r}: {no_input(name, [*by_name.values()])}")
         if column not in by_name[name].schema.names:
             missing = no_column(by_name[name].place, column, by_name[name].schema.names)
-            raise QueryError(f"predicate {one.text!r}: {missing}")
+            raise QueryError(f"predicate {predicate.text!r}: {missing}")
     if sides[0][0] == sides[1][0]:
         raise QueryError(
-            f"predicate {one.text!r} compares columns of {by_name[sides[0][0]].place} only; write it as its filter:"
+            f"predicate {predicate.text!r} compares columns of {by_name[sides[0][0]].place}"
+            " only; write it as its filter:"
             f" {by_name[sides[0][0]].filter_form}"
         )
     types = [by_name[name].type_of(column) for name, column in sides]
     kind = comparable(types)
     if kind is None:
-        listed = ", ".join(f"{name}.{column} is {own}" for (name, column), own in zip(sides, types, strict=True))
+        listed = ", ".join(
+            f"{name}.{column} is {column_type}" for (name, column), column_type in zip(sides, types, strict=True)
+        )
         raise QueryError(
-            f"predicate {one.text!r}: values of these types cannot be compared: {listed}; {NUMBERS} can, with values of"
+            f"predicate {predicate.text!r}: values of these types cannot be compared: {listed};"
+            f" {NUMBERS} can, with values of"
             " the same kind: cast one of them, or write a Predicate in where="
         )
     return kind
 
 
-def _turned(one: WrittenComparison, order: list[str], floats: bool) -> WrittenComparison:
+def _turned(predicate: WrittenComparison, order: list[str], floats: bool) -> WrittenComparison:
     """Return the same comparison with its columns in a canonical order, or for floats without an amount on the left."""
-    amounts = [bool(term.amount.value) for term in (one.left, one.right)]
+    amounts = [bool(term.amount.value) for term in (predicate.left, predicate.right)]
     if floats and all(amounts):
-        raise QueryError(f"predicate {one.text!r} adds to both sides, and floats are rounded; add to one side only")
-    turn = order.index(one.left.column[0]) < order.index(one.right.column[0])
+        raise QueryError(
+            f"predicate {predicate.text!r} adds to both sides, and floats are rounded; add to one side only"
+        )
+    turn = order.index(predicate.left.column[0]) < order.index(predicate.right.column[0])
     if floats and any(amounts):
         turn = amounts[0]
-    return WrittenComparison(one.right, TURNED[one.operator], one.left, one.text) if turn else one
+    return (
+        WrittenComparison(predicate.right, TURNED[predicate.operator], predicate.left, predicate.text)
+        if turn
+        else predicate
+    )
 
 
-def _comparison(one: WrittenComparison, kind: pa.DataType) -> ColumnComparison:
-    amount = _units(one, one.right, kind) - _units(one, one.left, kind)
-    left, right, texts = one.left.column, one.right.column, (one.text,)
+def _comparison(predicate: WrittenComparison, kind: pa.DataType) -> ColumnComparison:
+    amount = _units(predicate, predicate.right, kind) - _units(predicate, predicate.left, kind)
+    left, right, texts = predicate.left.column, predicate.right.column, (predicate.text,)
     if pt.is_floating(kind):
         try:
             bound = float(amount)
         except OverflowError as error:
-            raise QueryError(f"predicate {one.text!r}: an amount is beyond the range of float64") from error
-        low = bound if one.operator in (">", ">=", "=", "!=") else None
-        high = bound if one.operator in ("<", "<=", "=") else None
-        excluded = {">": 1, "<": 2}.get(one.operator, 0)
-        return ColumnComparison(left, right, kind, low, high, one.operator == "!=", excluded, texts)
+            raise QueryError(f"predicate {predicate.text!r}: an amount is beyond the range of float64") from error
+        low = bound if predicate.operator in (">", ">=", "=", "!=") else None
+        high = bound if predicate.operator in ("<", "<=", "=") else None
+        excluded = {">": 1, "<": 2}.get(predicate.operator, 0)
+        return ColumnComparison(left, right, kind, low, high, predicate.operator == "!=", excluded, texts)
     if amount.denominator != 1 or abs(amount) > FOREVER:
         raise QueryError(
-            f"predicate {one.text!r}: an amount is not a whole number within ±2^61 of the units of {kind}, the type in"
+            f"predicate {predicate.text!r}: an amount is not a whole number within ±2^61 of the"
+            f" units of {kind}, the type in"
             " which the columns are compared"
         )
     units = int(amount)
-    low = units + (one.operator == ">") if one.operator in (">", ">=", "=", "!=") else None
-    high = units - (one.operator == "<") if one.operator in ("<", "<=", "=") else None
-    return ColumnComparison(left, right, kind, low, high, one.operator == "!=", 0, texts)
+    low = units + (predicate.operator == ">") if predicate.operator in (">", ">=", "=", "!=") else None
+    high = units - (predicate.operator == "<") if predicate.operator in ("<", "<=", "=") else None
+    return ColumnComparison(left, right, kind, low, high, predicate.operator == "!=", 0, texts)
 
 
-def _units(one: WrittenComparison, term: Term, kind: pa.DataType) -> Fraction:
+def _units(predicate: WrittenComparison, term: Term, kind: pa.DataType) -> Fraction:
     """Return the amount of a term in units of the type in which it is compared."""
     amount: Amount = term.amount
     per_second = units_per(kind)
@@ -173,7 +188,8 @@ def _units(one: WrittenComparison, term: Term, kind: pa.DataType) -> Fraction:
     if amount.is_span:
         if per_second is None:
             raise QueryError(
-                f"predicate {one.text!r} adds a span of time to {'.'.join(term.column)}, which is compared as {kind};"
+                f"predicate {predicate.text!r} adds a span of time to {'.'.join(term.column)},"
+                f" which is compared as {kind};"
                 " give a number without a unit"
             )
         return amount.value * per_second
@@ -183,46 +199,47 @@ def _units(one: WrittenComparison, term: Term, kind: pa.DataType) -> Fraction:
         return amount.value
     number = f"{float(abs(amount.value)):g}"
     raise QueryError(
-        f"predicate {one.text!r}: the number {number} has no unit, and {'.'.join(term.column)} is compared as {kind};"
+        f"predicate {predicate.text!r}: the number {number} has no unit, and"
+        f" {'.'.join(term.column)} is compared as {kind};"
         f" give it one, as in {number + ' s'!r} or {number + ' min'!r}"
     )
 
 
-def _both(one: ColumnComparison, other: ColumnComparison) -> ColumnComparison:
+def _both(comparison: ColumnComparison, other: ColumnComparison) -> ColumnComparison:
     """Return the conjunction of two comparisons of the same columns."""
-    low, low_out = max((_low(one), _low(other)))
-    high, high_out = min((_high(one), _high(other)), key=lambda bound: (bound[0], -bound[1]))
-    texts = tuple(dict.fromkeys((*one.texts, *other.texts)))
+    low, low_out = max((_low(comparison), _low(other)))
+    high, high_out = min((_high(comparison), _high(other)), key=lambda bound: (bound[0], -bound[1]))
+    texts = tuple(dict.fromkeys((*comparison.texts, *other.texts)))
     if low > high or (low == high and (low_out or high_out)):
         raise QueryError(f"no values fulfil {' AND '.join(map(repr, texts))}; correct one of the bounds")
     infinite = float("inf")
     return ColumnComparison(
-        one.left,
-        one.right,
-        one.kind,
+        comparison.left,
+        comparison.right,
+        comparison.kind,
         None if low == -infinite else low,
         None if high == infinite else high,
-        one.differs,
+        comparison.differs,
         low_out | 2 * high_out,
         texts,
     )
 
 
-def _low(one: ColumnComparison) -> tuple[float, int]:
-    return (-float("inf") if one.low is None else one.low), one.excluded & 1
+def _low(comparison: ColumnComparison) -> tuple[float, int]:
+    return (-float("inf") if comparison.low is None else comparison.low), comparison.excluded & 1
 
 
-def _high(one: ColumnComparison) -> tuple[float, int]:
-    return (float("inf") if one.high is None else one.high), one.excluded >> 1
+def _high(comparison: ColumnComparison) -> tuple[float, int]:
+    return (float("inf") if comparison.high is None else comparison.high), comparison.excluded >> 1
 
 
 def scanned_pairs(
-    names: Sequence[str], classes: Sequence[AttributeClass], found: Sequence[ColumnComparison]
+    names: Sequence[str], classes: Sequence[AttributeClass], compared: Sequence[ColumnComparison]
 ) -> tuple[tuple[str, str], ...]:
     """Return the pairs of streams that comparisons connect and no chain of equalities, each once, in query order."""
     part = {name: name for name in names}
-    for one in classes:
-        roots = {part[name] for name in one.columns}
+    for attribute_class in classes:
+        roots = {part[name] for name in attribute_class.columns}
         part = {name: min(roots) if root in roots else root for name, root in part.items()}
-    pairs = (tuple(sorted((one.left[0], one.right[0]), key=names.index)) for one in found)
+    pairs = (tuple(sorted((comparison.left[0], comparison.right[0]), key=names.index)) for comparison in compared)
     return tuple(dict.fromkeys((a, b) for a, b in pairs if part[a] != part[b]))

@@ -48,14 +48,14 @@ def determined(query: Joined) -> frozenset[str]:
     """
     if _full(query):
         return frozenset()
-    sources = {name: [{one for one, _ in own} for own in keys.values()] for name, keys in _sources(query)}
+    sources = {name: [{other for other, _ in equal} for equal in keys.values()] for name, keys in _sources(query)}
     rest = list(sources)
     for name in reversed(list(sources)):
-        others = {one for one in rest if one != name}
+        others = {other for other in rest if other != name}
         known, grown = set(others), True
         while grown:
-            found = {one for one in sources if all(own & known for own in sources[one])} - known
-            grown, known = bool(found), known | found
+            reached = {source for source in sources if all(names & known for names in sources[source])} - known
+            grown, known = bool(reached), known | reached
         if name in known:
             rest.remove(name)
     return frozenset(sources) - frozenset(rest)
@@ -67,36 +67,42 @@ def undetermined(query: Joined, columns: Collection[Place]) -> list[Place]:
     columns   (input, column); those of a stream are taken to identify its rows
     """
     keys = dict(_sources(query))
-    known = {one.name for one in query.streams} - keys.keys()
+    known = {stream.name for stream in query.streams} - keys.keys()
 
     def follows(table: str, column: str) -> bool:
         equal = frozenset[Place]() if _full(query) else keys[table][column]
-        return (table, column) in columns or any(one in columns or one[0] in known for one in equal)
+        return (table, column) in columns or any(place in columns or place[0] in known for place in equal)
 
-    while found := {name for name in keys.keys() - known if all(follows(name, column) for column in keys[name])}:
-        known |= found
+    while following := {name for name in keys.keys() - known if all(follows(name, column) for column in keys[name])}:
+        known |= following
     # A table that others determine needs no column of its own.
     needed = keys.keys() - known - determined(query)
-    return [(name, one) for name, own in keys.items() if name in needed for one in own if not follows(name, one)]
+    return [
+        (name, column)
+        for name, key_columns in keys.items()
+        if name in needed
+        for column in key_columns
+        if not follows(name, column)
+    ]
 
 
 def _full(query: Joined) -> bool:
-    return any(one.how == "full" for one in query.branches)
+    return any(branch.how == "full" for branch in query.branches)
 
 
 def _sources(query: Joined) -> Iterator[tuple[str, dict[str, frozenset[Place]]]]:
     """Yield each table with the columns, for each column of its key, that are equal to it."""
     if not query.cores:
-        for one in query.streams:
-            yield from _of_table(one, query.classes)
+        for stream in query.streams:
+            yield from _of_table(stream, query.classes)
         return
     nodes = [*query.cores]
     while nodes:
         node = nodes.pop(0)
         join = query.inner_joins().get(node.path)
-        for i in node.own:
+        for i in node.streams:
             yield from _of_table(query.streams[i], () if join is None else join.classes)
-        nodes += [one for one in node.branches if one.how == "left"]
+        nodes += [branch for branch in node.branches if branch.how == "left"]
 
 
 def _of_table(stream: Stream, classes: Sequence[AttributeClass]) -> Iterator[tuple[str, dict[str, frozenset[Place]]]]:
@@ -106,7 +112,7 @@ def _of_table(stream: Stream, classes: Sequence[AttributeClass]) -> Iterator[tup
 
 def _equal(name: str, column: str, classes: Sequence[AttributeClass]) -> Iterator[Place]:
     """Yield the columns that equal a column of an input in each result."""
-    for one in classes:
-        for k, component in enumerate(one.columns.get(name, ())):
+    for attribute_class in classes:
+        for k, component in enumerate(attribute_class.columns.get(name, ())):
             if column in component:
-                yield from ((other, same) for other, columns in one.columns.items() for same in columns[k])
+                yield from ((other, same) for other, columns in attribute_class.columns.items() for same in columns[k])

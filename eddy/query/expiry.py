@@ -26,10 +26,10 @@ def checked_expiry(expiry: object, branches: Sequence[Branch], as_of: Sequence[A
                 "expiry='final' takes no as-of joins: use output='append', which never takes their rows back, or"
                 " expiry='retract'"
             )
-        for one in branches:
-            leaving = [stream.name for stream in one.all_streams() if not isinstance(stream, Table)]
-            if leaving or one.how == "full":
-                what = f"stream {leaving[0]}" if leaving else f"a full join with table {one.streams[0].name}"
+        for branch in branches:
+            leaving = [stream.name for stream in branch.all_streams() if not isinstance(stream, Table)]
+            if leaving or branch.how == "full":
+                what = f"stream {leaving[0]}" if leaving else f"a full join with table {branch.streams[0].name}"
                 raise QueryError(
                     f"expiry='final' takes left, semi and anti branches of tables, and not {what}: when a row leaves"
                     " its window, others lose a partner; use output='append', which gives rows without a partner when"

@@ -29,52 +29,54 @@ class GroupOutputs:
         pairs = dict(select) if isinstance(select, Mapping) else {name: name for name in select}
         if not pairs:
             raise QueryError("select is empty; leave it out for all columns of the groups")
-        self.outputs = {name: _output(name, one, groups) for name, one in pairs.items()}
+        self.outputs = {name: _output(name, output, groups) for name, output in pairs.items()}
         self._reads: dict[str, None] = {}
         fields = []
-        for name, one in self.outputs.items():
-            if isinstance(one, ComputedExpression):
-                kind, read = computed_type(name, one, groups)
+        for name, output in self.outputs.items():
+            if isinstance(output, ComputedExpression):
+                kind, read = computed_type(name, output, groups)
                 fields.append(pa.field(name, kind))
                 self._reads.update(dict.fromkeys(read))
             else:
-                fields.append(groups.field(one).with_name(name))
+                fields.append(groups.field(output).with_name(name))
         self.schema = pa.schema(fields)
 
     def of(self, table: pa.Table) -> tuple[pa.Table, Faults]:
         """Return the output of rows of groups, and the rows on which an expression fails, which have no output."""
-        computed = {name: one for name, one in self.outputs.items() if isinstance(one, ComputedExpression)}
+        computed = {name: output for name, output in self.outputs.items() if isinstance(output, ComputedExpression)}
         if table.num_rows == 0:
             # Arrow cannot make empty arrays of every type.
             return pa.Table.from_batches([], schema=self.schema), {}
-        found: dict[str, Column] = {}
+        values: dict[str, Column] = {}
         faults: Faults = {}
         if computed:
-            found, faults = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows)
+            values, faults = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows)
         plain = {
-            name: table.column(one) for name, one in self.outputs.items() if not isinstance(one, ComputedExpression)
+            name: table.column(output)
+            for name, output in self.outputs.items()
+            if not isinstance(output, ComputedExpression)
         }
         if faults:
             kept = others(faults, table.num_rows)
             if not len(kept):
                 return pa.Table.from_batches([], schema=self.schema), faults
             plain = {name: taken(column, kept) for name, column in plain.items()}
-        columns = [found[name] if name in found else plain[name] for name in self.outputs]
+        columns = [values[name] if name in values else plain[name] for name in self.outputs]
         return pa.Table.from_arrays(columns, schema=self.schema), faults
 
 
-def _output(name: object, one: Any, groups: pa.Schema) -> str | ComputedExpression:
+def _output(name: object, output: Any, groups: pa.Schema) -> str | ComputedExpression:
     if not isinstance(name, str):
         raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
-    if isinstance(one, ComputedExpression):
-        return one
-    if isinstance(one, pc.Expression):
-        return ComputedExpression(one)
-    if one in groups.names:
-        return str(one)
-    if isinstance(one, str) and one != name:
-        return computed_of_groups(one, groups)
+    if isinstance(output, ComputedExpression):
+        return output
+    if isinstance(output, pc.Expression):
+        return ComputedExpression(output)
+    if output in groups.names:
+        return str(output)
+    if isinstance(output, str) and output != name:
+        return computed_of_groups(output, groups)
     raise QueryError(
-        f"select: there is no column {one!r}{nearest(one, groups.names)}; the columns of the groups are"
+        f"select: there is no column {output!r}{nearest(output, groups.names)}; the columns of the groups are"
         f" {', '.join(groups.names)}"
     )

@@ -9,7 +9,7 @@ from stairs.errors import QueryError
 
 def check_sourceless(query: Query, host: str, remedy: str = "use a Runtime") -> None:
     """Raise QueryError for a query with inputs that are queries."""
-    below = [one.place for one in query.streams if one.source is not None]
+    below = [stream.place for stream in query.streams if stream.source is not None]
     if below:
         raise QueryError(f"{below[0]} has the rows of a query, which {host} does not run; {remedy}")
 
@@ -55,7 +55,7 @@ def check_joined_rows(query: object, host: str) -> None:
 def check_waits(query: Query, remedy: str) -> None:
     """Raise QueryError if the watermark of a query does not wait for its slowest stream, however long."""
     given = {"watermark='fastest'": query.watermark != "slowest", "idle_after": query.idle_after is not None}
-    for what in [name for name, own in given.items() if own]:
+    for what in [name for name, setting in given.items() if setting]:
         raise QueryError(f"Query({what}) is for a Runtime, where it goes by the event time of rows; {remedy}")
 
 

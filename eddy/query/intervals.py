@@ -44,9 +44,9 @@ def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | 
     for i, j, size in bounds:
         most[i, j] = min(most[i, j], size)
     for k in range(n_streams):
-        one, other = most[:, k : k + 1], most[k : k + 1, :]
+        first, other = most[:, k : k + 1], most[k : k + 1, :]
         # NONE stays NONE, also with a negative bound. A sum of two bounds fits an int64.
-        through = np.where((one >= NONE) | (other >= NONE), NONE, np.maximum(one + other, -NONE))
+        through = np.where((first >= NONE) | (other >= NONE), NONE, np.maximum(first + other, -NONE))
         np.minimum(most, through, out=most)
         if (np.diagonal(most) < 0).any():
             return None
@@ -59,14 +59,15 @@ def check_time_columns(streams: Sequence[Stream], written: Sequence[WrittenCompa
     Such a predicate is meant as an interval; without a time column it bounds no event times, and every row is kept.
     """
     by_name = {stream.name: stream for stream in streams}
-    for one in written:
-        if not (one.left.amount.is_span or one.right.amount.is_span):
+    for comparison in written:
+        if not (comparison.left.amount.is_span or comparison.right.amount.is_span):
             continue
-        for name, column in (one.left.column, one.right.column):
+        for name, column in (comparison.left.column, comparison.right.column):
             stream = by_name.get(name)
             if stream is not None and stream.time is None and stream.window is None:
                 raise QueryError(
-                    f"predicate {one.text!r}: stream {name} names no time column, so the predicate bounds no window and"
+                    f"predicate {comparison.text!r}: stream {name} names no time column, so the"
+                    " predicate bounds no window and"
                     f" all rows are kept; if {column!r} has its event times, give the stream time={column!r}, else a"
                     " window, such as window=Unbounded()"
                 )
@@ -89,9 +90,9 @@ def warn_caller(text: str) -> None:
 class Intervals:
     """The *intervals* of a query, which are comparisons and equalities of event times, and the windows that follow.
 
-    found     the comparisons among them
-    equal     the equalities: for each, the positions of the streams whose event times are equal
-    derived   name of a stream without a window of its own, in a query with intervals -> the ticks of its window
+    comparisons  the ones among them
+    equal        the equalities: for each, the positions of the streams whose event times are equal
+    derived      name of a stream without a window of its own, in a query with intervals -> the ticks of its window
     """
 
     def __init__(
@@ -104,8 +105,10 @@ class Intervals:
         self._streams, self._classes, self._time_type = streams, classes, time_type
         self._index = {stream.name: i for i, stream in enumerate(streams)}
         times = {(stream.name, stream.time) for stream in streams}
-        self.found = [one for one in comparisons if times.issuperset(one.columns) and not one.differs]
-        self.equal = [one for one in self._equalities() if len(one) > 1]
+        self.comparisons = [
+            comparison for comparison in comparisons if times.issuperset(comparison.columns) and not comparison.differs
+        ]
+        self.equal = [group for group in self._equalities() if len(group) > 1]
         self.derived: dict[str, int] = {}
 
     def with_windows(self, what: str = "query") -> tuple[Stream, ...]:
@@ -116,9 +119,9 @@ class Intervals:
         Raises QueryError if the intervals contradict each other, or would keep a stream forever. Warns if the windows
         contradict them.
         """
-        if not self.found and not self.equal:
+        if not self.comparisons and not self.equal:
             return tuple(s if s.window is not None else replace(s, window=Unbounded()) for s in self._streams)
-        texts = " AND ".join([*map(str, self.found), *map(self._equality, self.equal)])
+        texts = " AND ".join([*map(str, self.comparisons), *map(self._equality, self.equal)])
         most = self.most()
         if most is None:
             raise QueryError(f"no event times fulfil all of {texts}; correct one of the bounds")
@@ -153,14 +156,14 @@ class Intervals:
 
     def _bounds(self) -> Iterator[Bound]:
         """Yield the difference constraints of intervals, and of equalities between event times."""
-        for one in self.found:
-            left, right = self._index[one.left[0]], self._index[one.right[0]]
-            if one.high is not None:
-                yield right, left, int(one.high)
-            if one.low is not None:
-                yield left, right, -int(one.low)
-        for own in self.equal:
-            yield from ((i, j, 0) for i in own for j in own)
+        for comparison in self.comparisons:
+            left, right = self._index[comparison.left[0]], self._index[comparison.right[0]]
+            if comparison.high is not None:
+                yield right, left, int(comparison.high)
+            if comparison.low is not None:
+                yield left, right, -int(comparison.low)
+        for group in self.equal:
+            yield from ((i, j, 0) for i in group for j in group)
 
     def _equalities(self) -> Iterator[tuple[int, ...]]:
         """Yield for each component of a key the streams whose event time it is."""

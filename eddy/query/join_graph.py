@@ -33,7 +33,7 @@ def check_connected(
     reached, grew = {streams[0].name}, True
     while grew:
         grew = False
-        for names in (*(one.columns.keys() for one in classes), *map(set, scans)):
+        for names in (*(attribute_class.columns.keys() for attribute_class in classes), *map(set, scans)):
             if not reached.isdisjoint(names) and not reached.issuperset(names):
                 reached.update(names)
                 grew = True
@@ -72,8 +72,8 @@ def check_times(
     # A stream with event times has its lateness in all queries, also in those in which no row is late.
     given = next((stream for stream in streams if stream.lateness and stream.time is None), None)
     if lateness or given is not None:
-        found = lateness or f"{given and given.lateness} of stream {given and given.name}"
-        raise QueryError(f"lateness {found} without a RANGE window: only event-time windows have late tuples")
+        stated = lateness or f"{given and given.lateness} of stream {given and given.name}"
+        raise QueryError(f"lateness {stated} without a RANGE window: only event-time windows have late tuples")
     if idle_after is not None:
         raise QueryError(f"idle_after {idle_after} without a RANGE window: no watermark waits for a silent stream")
 
@@ -102,18 +102,18 @@ def places_of_values(
     streams: Sequence[Stream], comparisons: Sequence[ColumnComparison], time_type: pa.DataType | None, timed: bool
 ) -> dict[tuple[str, str, pa.DataType], ComparedValue]:
     """Return the places of the values that comparisons read: by stream, column and type."""
-    found: dict[tuple[str, str, pa.DataType], ComparedValue] = {}
+    places: dict[tuple[str, str, pa.DataType], ComparedValue] = {}
     names = [stream.name for stream in streams]
     counts = [int(timed)] * len(streams)
-    for one in comparisons:
-        for name, column in one.columns:
+    for comparison in comparisons:
+        for name, column in comparison.columns:
             i = names.index(name)
-            if timed and streams[i].time == column and one.kind == time_type:
-                found[name, column, one.kind] = ComparedValue(i, 0)
-            elif (name, column, one.kind) not in found:
-                found[name, column, one.kind] = ComparedValue(i, counts[i])
+            if timed and streams[i].time == column and comparison.kind == time_type:
+                places[name, column, comparison.kind] = ComparedValue(i, 0)
+            elif (name, column, comparison.kind) not in places:
+                places[name, column, comparison.kind] = ComparedValue(i, counts[i])
                 counts[i] += 1
-    return found
+    return places
 
 
 def join_graph(
@@ -130,31 +130,32 @@ def join_graph(
     primary   per stream the class of its primary key, None = it is no table
     """
     timed = any(window.kind == WindowKind.RANGE for window in windows)
-    members = [*(one.columns.keys() for one in classes), *scans]
+    members = [*(attribute_class.columns.keys() for attribute_class in classes), *scans]
     # A single stream is in a class in which each tuple has its own key.
     alone = [(streams[0].name,)] if len(streams) == 1 else []
     members += alone
-    keys = [one for one in primary if one is not None]
+    keys = [attribute_class for attribute_class in primary if attribute_class is not None]
     numbers = iter(range(len(members), len(members) + len(keys)))
-    own = tuple(None if one is None else next(numbers) for one in primary)
+    key_numbers = tuple(None if attribute_class is None else next(numbers) for attribute_class in primary)
     return JoinGraph(
         names=tuple(stream.name for stream in streams),
         windows=windows,
         attributes=tuple(tuple(c for c, names in enumerate(members) if stream.name in names) for stream in streams),
         widths=(
-            *(sum(map(word_count, one.types)) for one in classes),
+            *(sum(map(word_count, attribute_class.types)) for attribute_class in classes),
             *(1 for _ in (*scans, *alone)),
-            *(sum(map(word_count, one.types)) for one in keys),
+            *(sum(map(word_count, attribute_class.types)) for attribute_class in keys),
         ),
         texts=(
-            *(text_words(one.types) for one in classes),
+            *(text_words(attribute_class.types) for attribute_class in classes),
             *(() for _ in (*scans, *alone)),
-            *(text_words(one.types) for one in keys),
+            *(text_words(attribute_class.types) for attribute_class in keys),
         ),
         timed=timed,
         comparisons=tuple(
-            one.in_graph(values[*one.left, one.kind], values[*one.right, one.kind]) for one in comparisons
+            comparison.in_graph(values[*comparison.left, comparison.kind], values[*comparison.right, comparison.kind])
+            for comparison in comparisons
         ),
         scans=tuple(range(len(classes), len(members))),
-        primary=own if keys else (),
+        primary=key_numbers if keys else (),
     )

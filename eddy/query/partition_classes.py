@@ -33,24 +33,24 @@ def with_versions(
 
     A column of a key is left out if its type and those of a class have no common one. Cost: columns of the classes.
     """
-    groups = [(places, kind) for one in classes for places, kind in _components(one)]
+    groups = [(places, kind) for attribute_class in classes for places, kind in _components(attribute_class)]
     for join in joins:
         for key in join.keys:
-            probed, own = (streams[join.table].name, key.key), (streams[key.stream].name, key.column)
+            probed, probing = (streams[join.table].name, key.key), (streams[key.stream].name, key.column)
             kind_of_key = streams[join.table].type_of(key.key)
             for k, (places, kind) in enumerate(groups):
-                if own in places:
+                if probing in places:
                     common = unified([kind, kind_of_key])
                     if common is not None:
                         groups[k] = [*places, probed], common
                     break
             else:
                 if alone:
-                    groups.append(([own, probed], key.kind))
+                    groups.append(([probing, probed], key.kind))
     return attribute_classes(streams, [pair for places, _ in groups for pair in pairwise(places)])
 
 
-def _components(one: AttributeClass) -> Iterator[tuple[list[Column], pa.DataType]]:
+def _components(attribute_class: AttributeClass) -> Iterator[tuple[list[Column], pa.DataType]]:
     """Yield the columns of each component of a class, and their type."""
-    for k, kind in enumerate(one.types):
-        yield [(name, column) for name, own in one.columns.items() for column in own[k]], kind
+    for k, kind in enumerate(attribute_class.types):
+        yield [(name, column) for name, components in attribute_class.columns.items() for column in components[k]], kind

@@ -33,11 +33,11 @@ class AttributeClass:
     types: tuple[pa.DataType, ...]
 
     def __str__(self) -> str:
-        def one(stream: str) -> str:
+        def columns_of(stream: str) -> str:
             texts = [" = ".join(_shown(stream, name) for name in component) for component in self.columns[stream]]
             return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
-        return " = ".join(one(stream) for stream in self.columns)
+        return " = ".join(columns_of(stream) for stream in self.columns)
 
 
 def _shown(stream: str, column: str) -> str:
@@ -52,29 +52,29 @@ def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:
     """Return the sets of columns that are equal to each other; columns and sets in order of first occurrence."""
     group: dict[Column, list[Column]] = {}
     for left, right in pairs:
-        one, other = group.setdefault(left, [left]), group.setdefault(right, [right])
-        if one is not other:
-            one.extend(other)
+        equal, other = group.setdefault(left, [left]), group.setdefault(right, [right])
+        if equal is not other:
+            equal.extend(other)
             for column in other:
-                group[column] = one
-    found: list[list[Column]] = []
+                group[column] = equal
+    groups: list[list[Column]] = []
     for members in group.values():
-        if not any(members is known for known in found):
-            found.append(members)
-    return found
+        if not any(members is known for known in groups):
+            groups.append(members)
+    return groups
 
 
 def primary_keys(streams: Sequence[Stream]) -> tuple[AttributeClass | None, ...]:
     """Return the class of the primary key of each stream that is a table, None for the others."""
-    found: list[AttributeClass | None] = []
+    classes: list[AttributeClass | None] = []
     for stream in streams:
         if not isinstance(stream, Table):
-            found.append(None)
+            classes.append(None)
             continue
         kinds = [unified([stream.type_of(column)]) for column in stream.keys]
         types = tuple(kind for kind in kinds if kind is not None)
-        found.append(AttributeClass({stream.name: tuple((column,) for column in stream.keys)}, types))
-    return tuple(found)
+        classes.append(AttributeClass({stream.name: tuple((column,) for column in stream.keys)}, types))
+    return tuple(classes)
 
 
 def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Column]]) -> tuple[AttributeClass, ...]:
@@ -93,9 +93,9 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         types = {_shown(name, column): _type(by_name[name], column) for name, column in members}
         kind = unified(types.values())
         if kind is None:
-            for column, own in types.items():
-                if unified([own]) is None:
-                    raise QueryError(f"{column} is {own}, {UNCOMPARED}")
+            for column, column_type in types.items():
+                if unified([column_type]) is None:
+                    raise QueryError(f"{column} is {column_type}, {UNCOMPARED}")
             listed = ", ".join(f"{column} is {kind}" for column, kind in types.items())
             raise QueryError(f"these columns are compared but their types cannot be equal: {listed}; cast one of them")
         component = {

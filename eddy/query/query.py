@@ -184,7 +184,7 @@ class Query:
         if self.branches or self.as_of:
             self._join_branches()
         else:
-            answers = any(isinstance(one, Stream) and one.source is not None for one in self.streams)
+            answers = any(isinstance(stream, Stream) and stream.source is not None for stream in self.streams)
             alone = self._grouped or top is not None or answers
             check_streams(self.streams, 1 if alone else self._least)
             self._join()
@@ -279,8 +279,8 @@ class Query:
     @property
     def tables_changing(self) -> list[str]:
         """The names of the streams that are tables: their rows are replaced and deleted."""
-        looked_up = {one.table.name for one in self.as_of}
-        return [one.name for one in self.streams if isinstance(one, Table) and one.name not in looked_up]
+        looked_up = {as_of.table.name for as_of in self.as_of}
+        return [stream.name for stream in self.streams if isinstance(stream, Table) and stream.name not in looked_up]
 
     @property
     def tables_at(self) -> list[int]:
@@ -301,7 +301,7 @@ class Query:
     def _check_tables(self) -> None:
         """Raise QueryError for what a query with tables cannot have."""
         names = self.tables_changing
-        versioned = [one.name for one in self.streams if isinstance(one, VersionedTable)]
+        versioned = [stream.name for stream in self.streams if isinstance(stream, VersionedTable)]
         if versioned and not self.as_of:
             raise QueryError(
                 f"table {versioned[0]}: a versioned table is joined by event time; pass as_of=[AsOf(table, …)], or"
@@ -332,7 +332,7 @@ class Query:
         core = self.streams
         if not core:
             raise QueryError("a query has no stream; branches and as-of joins hang on one stream or more")
-        below = [stream for one in self.branches for stream in one.all_streams()]
+        below = [stream for branch in self.branches for stream in branch.all_streams()]
         for stream in (*core, *below):
             if isinstance(stream, VersionedTable):
                 raise QueryError(
@@ -359,8 +359,8 @@ class Query:
         if self.as_of:
             self.unretracted = len(core) == 1 and core[0].window is None and not self.branches
             self.as_of_joins = tuple(
-                as_of_join(one, tree.shown, self.index, self.time_type, len(tree.streams) + k)
-                for k, one in enumerate(self.as_of)
+                as_of_join(as_of, tree.shown, self.index, self.time_type, len(tree.streams) + k)
+                for k, as_of in enumerate(self.as_of)
             )
             joined = self.partition_classes if self.branches else tree.joins[tree.cores[0].path].classes
             self.partition_classes = with_versions(self.streams, joined, self.as_of_joins, not self.branches)
@@ -372,17 +372,17 @@ class Query:
 
     @property
     def _versioned(self) -> tuple[VersionedTable | Table, ...]:
-        return tuple(one.table for one in self.as_of)
+        return tuple(as_of.table for as_of in self.as_of)
 
     @property
     def _waits(self) -> list[str]:
         """The versioned tables, for which rows wait until the watermark has passed them."""
-        return [one.table.name for one in self.as_of if isinstance(one.table, VersionedTable)]
+        return [as_of.table.name for as_of in self.as_of if isinstance(as_of.table, VersionedTable)]
 
     @property
     def looks_up(self) -> list[str]:
         """The tables of which rows get the version at their arrival."""
-        return [one.table.name for one in self.as_of if isinstance(one.table, Table)]
+        return [as_of.table.name for as_of in self.as_of if isinstance(as_of.table, Table)]
 
     def _follow(self, tree: BranchTree[InnerJoin]) -> None:
         """Take the streams and windows of a tree of branches."""
@@ -400,25 +400,26 @@ class Query:
     def __repr__(self) -> str:
         if self.tree is not None:
             joins = self.tree.joins.values()
-            predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in joins]
+            predicates = [dict.fromkeys(map(str, (*join.classes, *join.comparisons))) for join in joins]
             extended = [
-                f"{one.table.name} [{one.table.extent}] as of {one.at or one.default_time}" for one in self.as_of
+                f"{as_of.table.name} [{as_of.table.extent}] as of {as_of.at or as_of.default_time}"
+                for as_of in self.as_of
             ]
             return self._described("; ".join(filter(None, [str(self.tree), *map(" AND ".join, predicates), *extended])))
         kept = [stream.extent for stream in self.streams] if not self.unretracted else ["no row is kept"]
         streams = ", ".join(f"{stream.name} [{extent}]" for stream, extent in zip(self.streams, kept, strict=True))
         # A `between` is two comparisons of one text.
-        texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
+        texts = dict.fromkeys(str(predicate) for predicate in (*self.classes, *self.comparisons))
         return self._described("; ".join(filter(None, [streams, " AND ".join(texts)])))
 
     def _described(self, text: str) -> str:
-        parts = [text, *(str(one) for one in (self.aggregation, self.top) if one is not None)]
+        parts = [text, *(str(part) for part in (self.aggregation, self.top) if part is not None)]
         parts += ["expiry final"] if self.expiry == "final" else []
         return f"Query({'; '.join(parts)})"
 
     def _repr_html_(self) -> str:
         return drawn(
-            "Query", repr(self), [planned(one, title=self._title(path)) for path, one in self.inner_joins().items()]
+            "Query", repr(self), [planned(join, title=self._title(path)) for path, join in self.inner_joins().items()]
         )
 
     def inner_joins(self) -> Mapping[Path, Query]:
@@ -504,11 +505,11 @@ class Query:
     def with_inputs(self, inputs: Mapping[str, Stream]) -> Query:
         """Return the query with other inputs in place of those of the same names, for a host that makes it anew."""
         other = copy(self)
-        other.streams = tuple(inputs.get(one.name, one) for one in self.streams)
+        other.streams = tuple(inputs.get(stream.name, stream) for stream in self.streams)
         if self.tree is not None:
             # What is made of the query, such as that of its joined rows, begins with the streams as they were given.
-            given = {one.name: one for branch in self.branches for one in branch.all_streams()}
-            other.branches = tuple(one.of_streams({**given, **inputs}) for one in self.branches)
+            given = {stream.name: stream for branch in self.branches for stream in branch.all_streams()}
+            other.branches = tuple(branch.of_streams({**given, **inputs}) for branch in self.branches)
             other.tree = self.tree.with_inputs(inputs)
         return other
 
@@ -528,12 +529,12 @@ class Query:
         Tables that the query does not read are left out.
         """
         sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
-        found = {name: tables[table] for name, table in sources.items() if table in tables}
+        given = {name: tables[table] for name, table in sources.items() if table in tables}
         for stream in self.streams:
             if isinstance(stream.source, Query):
                 below = stream.source.inputs(tables)
-                found.update({f"{stream.name}.{name}": rows for name, rows in below.items()})
-        return found
+                given.update({f"{stream.name}.{name}": rows for name, rows in below.items()})
+        return given
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
@@ -556,7 +557,11 @@ class Query:
     @property
     def endless(self) -> list[str]:
         """The names of the streams whose rows never leave: those with `Unbounded` windows."""
-        endless = [one for one in self.streams if isinstance(one.window, Unbounded) and not isinstance(one, KeyedInput)]
+        endless = [
+            stream
+            for stream in self.streams
+            if isinstance(stream.window, Unbounded) and not isinstance(stream, KeyedInput)
+        ]
         return [stream.name for stream in endless]
 
     def slack(self, time: int | None) -> int | None:
@@ -569,12 +574,12 @@ class Query:
         """
         window = None if time is None else self.graph.windows[time]
         joined = 0 if window is None else window.size if window.kind == WindowKind.RANGE else None
-        found = joined if self.tree is None or not self.branches else self.tree.slack(time, joined)
-        if found is None:
+        slack = joined if self.tree is None or not self.branches else self.tree.slack(time, joined)
+        if slack is None:
             return None
         # A row waits for its own event times; a component may be older than these by as much as its window is long.
-        waits = [one.ahead if time in (None, one.at) else found + one.ahead for one in self.as_of_joins]
-        return max([found, *waits])
+        waits = [join.ahead if time in (None, join.at) else slack + join.ahead for join in self.as_of_joins]
+        return max([slack, *waits])
 
     @property
     def spans(self) -> list[int | None]:
@@ -582,11 +587,11 @@ class Query:
 
         A row that is older than the watermark by more ticks can be dropped. ROWS windows have no limit in ticks.
         """
-        own = [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
-        found = own if self.tree is None else self.tree.spans(own)
+        sizes = [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
+        spans = sizes if self.tree is None else self.tree.spans(sizes)
         # A result waits until the watermark has passed the latest version that it may get.
-        ahead = max((one.ahead for one in self.as_of_joins), default=0)
-        return [None if span is None else span + ahead for span in found]
+        ahead = max((join.ahead for join in self.as_of_joins), default=0)
+        return [None if span is None else span + ahead for span in spans]
 
     def payload_columns(self, selected: bool) -> list[list[str]]:
         """Return the columns of each stream that `where` reads, and with `selected` the selected columns."""
@@ -594,11 +599,11 @@ class Query:
         for name, column in self.where_columns + (tuple(self.select.values()) if selected else ()):
             if column != PRESENCE:
                 columns[self.index(name)][column] = None
-        for one in self.as_of_joins:
+        for join in self.as_of_joins:
             # A row looks its version up when the watermark comes, and a log of versions is made again by their keys.
-            for i, names in (*one.probing().items(), (one.table, [key.key for key in one.keys])):
+            for i, names in (*join.probing().items(), (join.table, [key.key for key in join.keys])):
                 columns[i].update(dict.fromkeys(names))
-        return [list(own) for own in columns]
+        return [list(stream_columns) for stream_columns in columns]
 
     # Time
 
@@ -614,10 +619,10 @@ class Query:
             )
         return kind
 
-    def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+    def ticks(self, span: int | timedelta, column_type: pa.DataType | None, what: str) -> int:
         """Return a span in ticks of the common time type (`eddy.streams.event_time.ticks`)."""
         assert self.time_type is not None
-        return ticks(span, self.time_type, own, what)
+        return ticks(span, self.time_type, column_type, what)
 
     # The join as numbers
 
@@ -654,7 +659,9 @@ class Query:
             if place is not None and any(stream.name == place[0] for stream in self.shown):
                 self.stream(place[0]).type_of(place[1])
                 return place
-        known = [f"{one.name}.{column}" for one in self.shown for column in one.schema.names if not hidden(column)]
+        known = [
+            f"{stream.name}.{column}" for stream in self.shown for column in stream.schema.names if not hidden(column)
+        ]
         near = nearest(text, known)
         raise QueryError(f"{what}: there is no column {text!r}{near}; the columns are {', '.join(known)}")
 
@@ -678,7 +685,7 @@ class Query:
         if self.tree is None:
             return False
         return self.index(name) in self.tree.nullable or any(
-            one.how == "left" and one.table.name == name for one in self.as_of
+            as_of.how == "left" and as_of.table.name == name for as_of in self.as_of
         )
 
     @property
@@ -694,10 +701,10 @@ class Query:
         """
         places = [(s.name, column) for s in self.shown for column in s.schema.names]
         fields = [pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places]
-        for one in self.shown:
-            if self.may_lack(one.name):
-                places.append((one.name, PRESENCE))
-                fields.append(pa.field(present(one.name), pa.bool_(), False))
+        for stream in self.shown:
+            if self.may_lack(stream.name):
+                places.append((stream.name, PRESENCE))
+                fields.append(pa.field(present(stream.name), pa.bool_(), False))
         return pa.schema(fields), places
 
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
@@ -710,14 +717,14 @@ class Query:
     def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
         """Return the schema of results, and the columns to read: the selected columns, then those of expressions."""
         outputs = self._row_outputs
-        plain = {name: one for name, one in outputs.items() if not isinstance(one, ComputedExpression)}
+        plain = {name: output for name, output in outputs.items() if not isinstance(output, ComputedExpression)}
         fields, read = [], dict(plain)
         schema, places = self.readable()
-        for name, one in outputs.items():
-            if not isinstance(one, ComputedExpression):
-                fields.append(self._output_field(name, one))
+        for name, output in outputs.items():
+            if not isinstance(output, ComputedExpression):
+                fields.append(self._output_field(name, output))
                 continue
-            kind, columns = computed_type(name, one, schema)
+            kind, columns = computed_type(name, output, schema)
             fields.append(pa.field(name, kind))
             for column, place in zip(schema.names, places, strict=True):
                 if column in columns and place not in read.values():
@@ -732,12 +739,12 @@ class Query:
 
     def _row_column(self, text: str, what: str) -> str:
         """Return the name of a column of joined rows that `top` reads, "stream.column" or an expression of SQL."""
-        one = self._output(text, True, what)
+        output = self._output(text, True, what)
         for name, known in self._row_outputs.items():
-            if known == one or (isinstance(known, ComputedExpression) and known.sql == text):
+            if known == output or (isinstance(known, ComputedExpression) and known.sql == text):
                 return name
         name = f"{HIDDEN}{text}"
-        self.hidden_outputs[name] = one
+        self.hidden_outputs[name] = output
         return name
 
     def _rank_groups(self, top: Top, groups: Aggregation) -> None:
@@ -757,8 +764,8 @@ class Query:
                         f"{what}: there is no column {text!r}{nearest(text, known)}; the columns of the groups are"
                         f" {', '.join(dict.fromkeys(known))}"
                     )
-            for name, one in {**shown, **more}.items():
-                if one == text:
+            for name, output in {**shown, **more}.items():
+                if output == text:
                     return name
             name = f"{HIDDEN}{text}"
             more[name] = text if text in groups.schema.names else computed_of_groups(text, groups.schema)
@@ -770,7 +777,7 @@ class Query:
     @property
     def computes(self) -> bool:
         """Whether a column of results is the value of an expression."""
-        return any(isinstance(one, ComputedExpression) for one in self._row_outputs.values())
+        return any(isinstance(output, ComputedExpression) for output in self._row_outputs.values())
 
     def output(self, columns: Sequence[Column], count: int) -> tuple[list[Column], Faults]:
         """Return the columns of results, given those of `select`, of `count` rows each; and the rows that fail.
@@ -780,17 +787,17 @@ class Query:
         Cost: O(columns); with expressions, their evaluation.
         """
         outputs = self._row_outputs
-        computed = {name: one for name, one in outputs.items() if isinstance(one, ComputedExpression)}
+        computed = {name: output for name, output in outputs.items() if isinstance(output, ComputedExpression)}
         if not computed:
             return list(columns), {}
         by_place = dict(zip(self.select.values(), columns, strict=True))
         named = {readable_name(*place): values for place, values in by_place.items()}
-        found, faults = compute(computed, named, count)
+        values, faults = compute(computed, named, count)
         by_name = dict(zip(self.select, columns, strict=True))
         if faults:
             kept = others(faults, count)
             by_name = {name: taken(column, kept) for name, column in by_name.items()}
-        return [found[name] if name in computed else by_name[name] for name in outputs], faults
+        return [values[name] if name in computed else by_name[name] for name in outputs], faults
 
     def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | ComputedExpression]:
         if select is None:
@@ -823,9 +830,9 @@ class Query:
         if not given:
             return (), ()
         schema, pairs = self.readable()
-        found = conditions(given if self.on_conditions else self.where, schema, self.where_place, declared=True)
-        read = {name for one in found for name in one.read(schema)}
-        return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)
+        predicates = conditions(given if self.on_conditions else self.where, schema, self.where_place, declared=True)
+        read = {name for predicate in predicates for name in predicate.read(schema)}
+        return predicates, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)
 
 
 class InnerJoin(Query):

@@ -45,21 +45,21 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
     if query.as_of:
         raise InputError(f"{what} is for joins of tables, for groups and for top{_or_changelog(what)}")
     # A stream of a semi or anti branch decides which rows there are, and no row has its columns.
-    stream = next((one.name for one in query.shown if not isinstance(one, Table)), None)
+    stream = next((source.name for source in query.shown if not isinstance(source, Table)), None)
     if stream is not None:
         raise InputError(
             f"{what}: results have no key, because stream {stream} is no table; make it a Table{_or_changelog(what)}"
         )
-    places = {one: name for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
-    found, follow = [], determined(query)
-    for one in query.shown:
-        if one.name in follow:
+    places = {place: name for name, place in query.outputs.items() if not isinstance(place, ComputedExpression)}
+    columns, follow = [], determined(query)
+    for source in query.shown:
+        if source.name in follow:
             continue
-        for key in one.shown_keys if isinstance(one, Table) else ():
-            if (one.name, key) not in places:
-                raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")
-            found.append(places[one.name, key])
-    return tuple(found)
+        for key in source.shown_keys if isinstance(source, Table) else ():
+            if (source.name, key) not in places:
+                raise InputError(f"{what} needs the key of each table in select: add '{source.name}.{key}'")
+            columns.append(places[source.name, key])
+    return tuple(columns)
 
 
 def key_lacks(query: Answered, key: Collection[str]) -> list[str]:
@@ -69,47 +69,51 @@ def key_lacks(query: Answered, key: Collection[str]) -> list[str]:
     """
     ranking = query.ranking
     if ranking is not None and ranking.keyed:
-        own = [*ranking.by, *([ranking.top.rank] if ranking.n > 1 and ranking.top.rank is not None else [])]
-        return [f"{one.removeprefix(HIDDEN)!r} (key of top)" for one in own if one not in key]
+        ranked = [*ranking.by, *([ranking.top.rank] if ranking.n > 1 and ranking.top.rank is not None else [])]
+        return [f"{column.removeprefix(HIDDEN)!r} (key of top)" for column in ranked if column not in key]
     if query.aggregation is not None:
         return list(_groups_lack(query, key))
-    places = {name: one for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
-    columns = {one for name, one in places.items() if name in key}
+    places = {name: place for name, place in query.outputs.items() if not isinstance(place, ComputedExpression)}
+    columns = {place for name, place in places.items() if name in key}
     lacking = [
         _lacking(places, place, ".".join(place), f"key of table {place[0]}") for place in undetermined(query, columns)
     ]
-    streams = [one.name for one in query.shown if not isinstance(one, Table)]
+    streams = [stream.name for stream in query.shown if not isinstance(stream, Table)]
     mentioned = {name for name, _ in columns}
-    return lacking + [f"columns that identify a row of stream {one}" for one in streams if one not in mentioned]
+    return lacking + [
+        f"columns that identify a row of stream {stream}" for stream in streams if stream not in mentioned
+    ]
 
 
 def _groups_lack(query: Answered, key: Collection[str]) -> Iterator[str]:
     """Yield the group columns that a key lacks, and a bound of the window."""
     groups, outputs = query.aggregation, query.group_outputs
     shown = {name: name for name in groups.schema.names} if outputs is None else outputs.outputs
-    found = [one for name, one in shown.items() if name in key]
+    columns = [column for name, column in shown.items() if name in key]
     for name, _ in groups.keys:
-        if name not in found:
+        if name not in columns:
             yield _lacking(shown, name, name, "group column")
     window = groups.group_window
-    bounds = [] if window is None else [one for one in (window.start, window.end) if one is not None]
-    if bounds and not any(one in found for one in bounds):
+    bounds = [] if window is None else [bound for bound in (window.start, window.end) if bound is not None]
+    if bounds and not any(bound in columns for bound in bounds):
         yield _lacking(shown, bounds[0], bounds[0], "bound of the window")
     elif window is not None and not bounds:
         yield "a bound of the window (start= of the group_window names its column)"
 
 
-def _lacking(outputs: Mapping[str, Any], one: object, name: str, what: str) -> str:
+def _lacking(outputs: Mapping[str, Any], column: object, name: str, what: str) -> str:
     """Return the text on a column that a key lacks: the name of an output column, or that it is to be selected."""
-    found = next((output for output, other in outputs.items() if other == one), None)
-    return f"{name!r} ({what}; select it, too)" if found is None else f"{found!r} ({what})"
+    selected = next((output for output, other in outputs.items() if other == column), None)
+    return f"{name!r} ({what}; select it, too)" if selected is None else f"{selected!r} ({what})"
 
 
 def _key_of_groups(query: Answered, what: str) -> tuple[str, ...]:
     keys = [name for name, _ in query.aggregation.keys]
     if query.group_outputs is None:
         return tuple(keys)
-    shown: Mapping[str, str] = {one: name for name, one in query.group_outputs.outputs.items() if isinstance(one, str)}
+    shown: Mapping[str, str] = {
+        column: name for name, column in query.group_outputs.outputs.items() if isinstance(column, str)
+    }
     missing = [name for name in keys if name not in shown]
     if missing:
         raise InputError(f"{what} needs each group column in select: add {missing[0]!r}")

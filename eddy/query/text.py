@@ -88,17 +88,18 @@ def query_text(query: Query) -> Text:
         **({"expiry": query.expiry} if query.expiry != "retract" else {}),
         "streams": streams,
         "classes": [
-            [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
+            [[name, *map(list, components)] for name, components in attribute_class.columns.items()]
+            for attribute_class in query.classes
         ],
         "predicates": " AND ".join(map(str, query.classes)),
-        "comparisons": sorted(one.canonical for one in query.comparisons),
+        "comparisons": sorted(comparison.canonical for comparison in query.comparisons),
         "where": filter_text(query.conditions),
-        "select": [_output_text(name, one) for name, one in query.outputs.items()],
+        "select": [_output_text(name, output) for name, output in query.outputs.items()],
         "watermark": "slowest" if query.clock_rule.slowest else "fastest",
         "lateness": list(query.clock_rule.lateness),
         "idle_after": query.clock_rule.idle_after,
         "branches": _branches(query),
-        "conditions": [filter_text(one) for one in _conditions(query)],
+        "conditions": [filter_text(conditions) for conditions in _conditions(query)],
     }
 
 
@@ -116,30 +117,36 @@ def _version(stream: Stream) -> Text:
     return {"version": f"{stream.version!r}{lasting}"}
 
 
-def _output_text(name: str, one: tuple[str, str] | ComputedExpression) -> list[str]:
+def _output_text(name: str, output: tuple[str, str] | ComputedExpression) -> list[str]:
     """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
-    if not isinstance(one, ComputedExpression):
-        return [name, *one]
-    return [name, "", _expression_text(one.expression)]
+    if not isinstance(output, ComputedExpression):
+        return [name, *output]
+    return [name, "", _expression_text(output.expression)]
 
 
 def _groups(query: Query) -> str:
     """Return the groups, aggregates and windows of a query as text; empty without aggregates."""
-    own = query.aggregation
-    if own is None:
+    aggregation = query.aggregation
+    if aggregation is None:
         return ""
-    names = [one.name if one.expression is None else _expression_text(one.expression) for one in own.inputs]
-    found = [f"{names[k]} as {name!r}" for name, k in own.keys]
-    for one in own.functions:
-        column = "" if one.column is None else names[one.column]
-        by = "" if one.by is None else f" by {names[one.by]}"
-        found.append(f"{one.function}({column}{by}) as {one.name!r}")
-    if own.window is not None and own.group_window is not None:
-        w = own.window
+    names = [
+        argument.name if argument.expression is None else _expression_text(argument.expression)
+        for argument in aggregation.inputs
+    ]
+    parts = [f"{names[k]} as {name!r}" for name, k in aggregation.keys]
+    for function in aggregation.functions:
+        column = "" if function.column is None else names[function.column]
+        by = "" if function.by is None else f" by {names[function.by]}"
+        parts.append(f"{function.function}({column}{by}) as {function.name!r}")
+    if aggregation.window is not None and aggregation.group_window is not None:
+        w = aggregation.window
         of = "the greatest" if w.time is None else query.graph.names[w.time]
         span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
-        found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
-    return "; ".join(found)
+        parts.append(
+            f"{span} ticks, event time: {of}, columns {aggregation.group_window.start!r},"
+            f" {aggregation.group_window.end!r}"
+        )
+    return "; ".join(parts)
 
 
 def _top(query: Query) -> str:
@@ -149,28 +156,31 @@ def _top(query: Query) -> str:
 
     def shown(name: str) -> str:
         if query.group_rows is not None:
-            one: Any = query.group_rows.outputs[name]
+            output: Any = query.group_rows.outputs[name]
         else:
-            one = {**query.outputs, **query.hidden_outputs}[name]
-        return _expression_text(one.expression) if isinstance(one, ComputedExpression) else repr(one)
+            output = {**query.outputs, **query.hidden_outputs}[name]
+        return _expression_text(output.expression) if isinstance(output, ComputedExpression) else repr(output)
 
-    order = [shown(one.name) + " desc" * one.descending + " nulls first" * one.nulls_first for one in ranking.order]
+    order = [
+        shown(column.name) + " desc" * column.descending + " nulls first" * column.nulls_first
+        for column in ranking.order
+    ]
     by, rank = ", ".join(map(shown, ranking.by)), ranking.top.rank
     return f"{ranking.n} rows by {by or 'nothing'}, order {', '.join(order) or 'of arrival'}, rank {rank!r}"
 
 
 def _shown(query: Query) -> str:
     """Return which rows of groups are emitted, and in which columns: `having` and `select`; empty for all."""
-    own, found = query.aggregation, []
-    if own is None:
+    aggregation, parts = query.aggregation, []
+    if aggregation is None:
         return ""
-    if own.conditions:
-        found.append("having " + " and ".join(map(_identity, own.conditions)))
+    if aggregation.conditions:
+        parts.append("having " + " and ".join(map(_identity, aggregation.conditions)))
     if query.group_outputs is not None:
         for name, output in query.group_outputs.outputs.items():
             shown = _expression_text(output.expression) if isinstance(output, ComputedExpression) else repr(output)
-            found.append(f"select {shown} as {name!r}")
-    return "; ".join(found)
+            parts.append(f"select {shown} as {name!r}")
+    return "; ".join(parts)
 
 
 def _expression_text(expression: pc.Expression) -> str:
@@ -179,8 +189,8 @@ def _expression_text(expression: pc.Expression) -> str:
 
 def _identity(condition: Predicate) -> str:
     """Return the identity of a condition: its text, and a digest of its values, which Arrow may shorten in the text."""
-    own = _condition_text(condition)
-    return f"{own['text']} [{own['values']}]"
+    written = _condition_text(condition)
+    return f"{written['text']} [{written['values']}]"
 
 
 def _branches(query: Query) -> str:
@@ -188,27 +198,31 @@ def _branches(query: Query) -> str:
     if query.tree is None:
         return ""
 
-    def node(one: BranchNode) -> str:
-        names, join = " ".join(query.graph.names[i] for i in one.own), query.inner_joins().get(one.path)
-        on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
-        return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"
+    def node(branch: BranchNode) -> str:
+        names, join = " ".join(query.graph.names[i] for i in branch.streams), query.inner_joins().get(branch.path)
+        on = (
+            []
+            if join is None
+            else [*map(str, join.classes), *sorted(comparison.canonical for comparison in join.comparisons)]
+        )
+        return f"{branch.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, branch.branches)])})"
 
     return " ".join([*map(node, query.cores), *map(_as_of, repeat(query), query.as_of_joins)])
 
 
-def _as_of(query: Query, one: AsOfJoin) -> str:
+def _as_of(query: Query, join: AsOfJoin) -> str:
     """Return an as-of join as text."""
     names = query.graph.names
-    on = " and ".join(f"{names[key.stream]}.{key.column} = {key.key} as {key.kind}" for key in one.keys)
-    within = "" if one.tolerance is None else f" within {one.tolerance} ticks"
-    how = "left" if one.left else "inner"
-    at = "its arrival" if one.at is None else names[one.at]
-    return f"as_of({how} {names[one.table]}: {on}; {one.direction} at {at}{within})"
+    on = " and ".join(f"{names[key.stream]}.{key.column} = {key.key} as {key.kind}" for key in join.keys)
+    within = "" if join.tolerance is None else f" within {join.tolerance} ticks"
+    how = "left" if join.left else "inner"
+    at = "its arrival" if join.at is None else names[join.at]
+    return f"as_of({how} {names[join.table]}: {on}; {join.direction} at {at}{within})"
 
 
 def _conditions(query: Query) -> list[tuple[Predicate, ...]]:
     """Return the conditions of each inner join of a query with branches; none for other queries."""
-    return [] if query.tree is None else [one.conditions for one in query.inner_joins().values()]
+    return [] if query.tree is None else [join.conditions for join in query.inner_joins().values()]
 
 
 def type_text(field: pa.Field) -> str:
@@ -218,7 +232,7 @@ def type_text(field: pa.Field) -> str:
 
 def filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
     """Return the conditions of a filter: None for none, a mapping for one, a list in their order for several."""
-    texts = [_condition_text(one) for one in conditions]
+    texts = [_condition_text(condition) for condition in conditions]
     return None if not texts else texts[0] if len(texts) == 1 else texts
 
 
@@ -261,21 +275,21 @@ def same_filter(saved: Text | list[Text] | None, conditions: Sequence[Predicate]
 
 
 def _same_condition(saved: Text, condition: Predicate) -> bool:
-    own = _condition_text(condition)
-    if saved == own:
+    given = _condition_text(condition)
+    if saved == given:
         return True
-    if not own["arrow"] or "function" in saved:
+    if not given["arrow"] or "function" in saved:
         return False
     # Another version of Arrow may serialize the same expression to other bytes, or print it as another text. The saved
     # bytes are only compared and never deserialized, because they may be forged.
-    if saved["arrow"] == own["arrow"]:
+    if saved["arrow"] == given["arrow"]:
         return True
-    return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])
+    return bool(given["values"]) and (saved["text"], saved["values"]) == (given["text"], given["values"])
 
 
 def filter_shown(text: Text | list[Text] | None) -> str:
     """Return the result of `filter_text` as readable text."""
-    return " and ".join(str(one["text"]) for one in _listed(text)) or "none"
+    return " and ".join(str(condition["text"]) for condition in _listed(text)) or "none"
 
 
 def _columns(columns: list[list[str]]) -> str:
@@ -283,7 +297,7 @@ def _columns(columns: list[list[str]]) -> str:
 
 
 def _spans(spans: list[int]) -> str:
-    shown = [str(one) for one in (spans[:1] if len(set(spans)) == 1 else spans)]
+    shown = [str(span) for span in (spans[:1] if len(set(spans)) == 1 else spans)]
     return f"{', '.join(shown)} ticks"
 
 
@@ -298,65 +312,67 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     where    the place of `saved`, for the text
     results  whether to compare also parts that do not affect the state: `where` (without groups), `having`, `select`
     """
-    own = query_text(query)
+    given = query_text(query)
 
     def differ(what: str, theirs: object, mine: object) -> str:
         return f"{what}: {theirs} in {where}, {mine} in the query"
 
-    names, own_names = ([stream["name"] for stream in text["streams"]] for text in (saved, own))
+    names, own_names = ([stream["name"] for stream in text["streams"]] for text in (saved, given))
     if names != own_names:
         return differ("streams", ", ".join(names), ", ".join(own_names))
-    for theirs, mine, stream in zip(saved["streams"], own["streams"], query.streams, strict=True):
+    for theirs, mine, stream in zip(saved["streams"], given["streams"], query.streams, strict=True):
         place = f"stream {stream.name}"
         if theirs["columns"] != mine["columns"]:
             return _column_difference(place, where, theirs["columns"], mine["columns"])
         if theirs["time"] != mine["time"]:
             return differ(f"{place}, time column", theirs["time"] or "none", mine["time"] or "none")
         if theirs.get("key") != mine.get("key"):
-            shown = [one.get("key", "none, a stream") for one in (theirs, mine)]
+            shown = [side.get("key", "none, a stream") for side in (theirs, mine)]
             return differ(f"{place}, key of a table", *shown)
         if theirs.get("version") != mine.get("version"):
             return differ(f"{place}, version", theirs.get("version", "none"), mine.get("version", "none"))
         if theirs.get("source") != mine.get("source"):
             return differ(
-                f"{place}, its query", *("another one" if one.get("source") else "none" for one in (theirs, mine))
+                f"{place}, its query", *("another one" if side.get("source") else "none" for side in (theirs, mine))
             )
         if theirs.get("unkept") != mine.get("unkept"):
-            shown = [one.get("unkept") or _window(one["window"]) for one in (theirs, mine)]
+            shown = [side.get("unkept") or _window(side["window"]) for side in (theirs, mine)]
             return differ(f"{place}, window", *shown)
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
         if not same_filter(theirs["filter"], stream.conditions):
             return differ(f"{place}, filter", filter_shown(theirs["filter"]), filter_shown(mine["filter"]))
-    if saved["classes"] != own["classes"]:
-        return differ("predicates", saved["predicates"], own["predicates"])
-    if saved["comparisons"] != own["comparisons"]:
-        return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, own)))
-    if saved.get("top") != own.get("top"):
-        return differ("top", saved.get("top", "none"), own.get("top", "none"))
+    if saved["classes"] != given["classes"]:
+        return differ("predicates", saved["predicates"], given["predicates"])
+    if saved["comparisons"] != given["comparisons"]:
+        return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, given)))
+    if saved.get("top") != given.get("top"):
+        return differ("top", saved.get("top", "none"), given.get("top", "none"))
     grouped, ranked = query.aggregation is not None, query.top is not None
     if (results or grouped or ranked) and not same_filter(saved["where"], query.conditions):
         why = "; the groups count the rows that it accepted" if grouped else ""
         why = "; top keeps the rows that it accepted" if ranked and not grouped else why
-        return differ("where", filter_shown(saved["where"]), filter_shown(own["where"])) + why
-    if saved.get("groups") != own.get("groups"):
-        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
-    if (results or ranked) and saved.get("shown") != own.get("shown"):
-        return differ("rows of groups", *(text.get("shown", "all") for text in (saved, own)))
-    if (results or ranked) and not grouped and saved["select"] != own["select"]:
-        shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
+        return differ("where", filter_shown(saved["where"]), filter_shown(given["where"])) + why
+    if saved.get("groups") != given.get("groups"):
+        return differ("groups", *(text.get("groups", "none") for text in (saved, given)))
+    if (results or ranked) and saved.get("shown") != given.get("shown"):
+        return differ("rows of groups", *(text.get("shown", "all") for text in (saved, given)))
+    if (results or ranked) and not grouped and saved["select"] != given["select"]:
+        shown = [
+            ", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, given)
+        ]
         return differ("select", *shown)
-    if saved["watermark"] != own["watermark"]:
-        return differ("watermark", saved["watermark"], own["watermark"])
-    if saved["lateness"] != own["lateness"]:
-        return differ("lateness", _spans(saved["lateness"]), _spans(own["lateness"]))
-    if saved["idle_after"] != own["idle_after"]:
-        shown = [text["idle_after"] for text in (saved, own)]
-        return differ("idle_after", *("none" if one is None else f"{one} ticks" for one in shown))
-    if saved.get("expiry") != own.get("expiry"):
-        return differ("expiry", *(text.get("expiry", "retract") for text in (saved, own)))
-    if saved["branches"] != own["branches"]:
-        return differ("branches", saved["branches"] or "none", own["branches"] or "none")
+    if saved["watermark"] != given["watermark"]:
+        return differ("watermark", saved["watermark"], given["watermark"])
+    if saved["lateness"] != given["lateness"]:
+        return differ("lateness", _spans(saved["lateness"]), _spans(given["lateness"]))
+    if saved["idle_after"] != given["idle_after"]:
+        shown = [text["idle_after"] for text in (saved, given)]
+        return differ("idle_after", *("none" if span is None else f"{span} ticks" for span in shown))
+    if saved.get("expiry") != given.get("expiry"):
+        return differ("expiry", *(text.get("expiry", "retract") for text in (saved, given)))
+    if saved["branches"] != given["branches"]:
+        return differ("branches", saved["branches"] or "none", given["branches"] or "none")
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))
@@ -367,9 +383,9 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
 
 
 def _column_difference(place: str, where: str, theirs: list[list[str]], mine: list[list[str]]) -> str:
-    saved, own = dict(theirs), dict(mine)
-    for name in [*saved, *own]:
-        if saved.get(name) != own.get(name):
-            there, here = saved.get(name, "absent"), own.get(name, "absent")
+    saved, given = dict(theirs), dict(mine)
+    for name in [*saved, *given]:
+        if saved.get(name) != given.get(name):
+            there, here = saved.get(name, "absent"), given.get(name, "absent")
             return f"{place}, column {name!r}: {there} in {where}, {here} in the query"
     return f"{place}: columns {_columns(theirs)} in {where}, {_columns(mine)} in the query"

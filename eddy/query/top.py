@@ -62,9 +62,9 @@ class Top:
 def _texts(given: object, what: str) -> tuple[str, ...]:
     """Return a tuple of texts. Raises QueryError."""
     listed = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
-    if listed is None or not all(isinstance(one, str) and one.strip() for one in listed):
+    if listed is None or not all(isinstance(text, str) and text.strip() for text in listed):
         raise QueryError(f"top: {what} is a column or a list of columns as text, not {given!r}")
-    return tuple(one.strip() for one in listed)
+    return tuple(text.strip() for text in listed)
 
 
 class OrderColumn(NamedTuple):
@@ -98,7 +98,7 @@ class Ranking(NamedTuple):
 
     def check_types(self, rows: pa.Schema) -> None:
         """Raise QueryError unless the columns have values that can be compared. rows: the schema of the rows."""
-        for what, names in (("by", self.by), ("order", [one.name for one in self.order])):
+        for what, names in (("by", self.by), ("order", [term.name for term in self.order])):
             for name in names:
                 kind = rows.field(name).type
                 if not is_value(kind):
@@ -123,10 +123,10 @@ def order_term(text: str) -> tuple[str, bool, bool]:
     >>> order_term("bid.price DESC NULLS FIRST")
     ('bid.price', True, True)
     """
-    found = _TERM.fullmatch(text.strip())
-    assert found is not None
-    first = (found["nulls"] or "last").lower() == "first"
-    return found["column"], (found["way"] or "asc").lower() == "desc", first
+    term = _TERM.fullmatch(text.strip())
+    assert term is not None
+    first = (term["nulls"] or "last").lower() == "first"
+    return term["column"], (term["way"] or "asc").lower() == "desc", first
 
 
 def ranking(top: object, ties: Iterable[str], column: Callable[[str, str], str]) -> Ranking:
@@ -142,7 +142,7 @@ def ranking(top: object, ties: Iterable[str], column: Callable[[str, str], str])
     for text in top.order:
         name, descending, nulls_first = order_term(text)
         order.append(OrderColumn(column(name, "top, order"), descending, nulls_first))
-    named = [one.name for one in order]
+    named = [term.name for term in order]
     order += [OrderColumn(name) for text in ties if (name := column(text, "top")) not in named]
     if max(len(by), len(order)) > MOST_COLUMNS:
         raise QueryError(f"top: by and order have at most {MOST_COLUMNS} columns, not {max(len(by), len(order))}")

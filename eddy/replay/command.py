@@ -52,22 +52,22 @@ def replay(
         feed = feed_of(asked, tables, limit)
         runs = Replay(asked, feed, batch, count_only)
         ways = asked_ways(strategy or (), policy or (), plan or ()) if strategy or policy or plan else None
-        found = runs.compare(list(runs.usual_ways()) if ways is None else ways, repeat)
+        outcomes = runs.compare(list(runs.usual_ways()) if ways is None else ways, repeat)
     except EddyError as problem:
         typer.echo(f"eddy replay: {problem}".replace("eddy replay: replay: ", "eddy replay: "), err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(json.dumps({"rows": feed.rows, "ways": [asdict(one) for one in found]}, indent=2))
+        typer.echo(json.dumps({"rows": feed.rows, "ways": [asdict(outcome) for outcome in outcomes]}, indent=2))
     else:
-        show(found, feed.rows)
-    if len({one.results for one in found}) > 1:
+        show(outcomes, feed.rows)
+    if len({outcome.results for outcome in outcomes}) > 1:
         typer.echo(
             "eddy replay: the ways have different numbers of results; that is a defect, please report it", err=True
         )
         raise typer.Exit(1)
 
 
-def show(found: Sequence[WayOutcome], rows: int) -> None:
+def show(outcomes: Sequence[WayOutcome], rows: int) -> None:
     """Print the ways with their plans at the end, and a table with a line for each, by number."""
     console = Console()
     if not console.is_terminal:
@@ -77,24 +77,24 @@ def show(found: Sequence[WayOutcome], rows: int) -> None:
         table.add_column(column)
     for column in ("results", "late", "seconds", "CPU s", "rows/s", "longest push", "changes", "state"):
         table.add_column(column, justify="right")
-    for number, one in enumerate(found, 1):
-        console.print(Text(f"{number}  {printable(one.way.about)}: {printable(one.plan)}"))
+    for number, outcome in enumerate(outcomes, 1):
+        console.print(Text(f"{number}  {printable(outcome.way.about)}: {printable(outcome.plan)}"))
         table.add_row(
             f"{number}",
-            one.way.strategy,
-            one.policy,
-            f"{one.results:,}",
-            f"{one.late:,}",
-            f"{one.seconds:.3f}",
-            f"{one.cpu_seconds:.3f}",
-            f"{rows / one.seconds:,.0f}" if one.seconds else "-",
-            f"{1e3 * one.longest:,.1f} ms",
-            f"{one.changes:,}",
-            bytes_text(one.state_bytes),
+            outcome.way.strategy,
+            outcome.policy,
+            f"{outcome.results:,}",
+            f"{outcome.late:,}",
+            f"{outcome.seconds:.3f}",
+            f"{outcome.cpu_seconds:.3f}",
+            f"{rows / outcome.seconds:,.0f}" if outcome.seconds else "-",
+            f"{1e3 * outcome.longest:,.1f} ms",
+            f"{outcome.changes:,}",
+            bytes_text(outcome.state_bytes),
         )
     console.print(table)
-    first, *others = found
-    for one in others:
+    first, *others = outcomes
+    for other in others:
         if first.cpu_seconds:
-            times = one.cpu_seconds / first.cpu_seconds
-            console.print(Text(f"{one.way.about} took {times:.2f} times the CPU time of: {first.way.about}"))
+            times = other.cpu_seconds / first.cpu_seconds
+            console.print(Text(f"{other.way.about} took {times:.2f} times the CPU time of: {first.way.about}"))

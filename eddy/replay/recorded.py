@@ -86,12 +86,12 @@ def _query_of_file(path: Path, options: bool) -> Query:
     if options:
         raise InputError(f"replay: --time, --window and --lateness are for a query given as text; {path} has its own")
     try:
-        found = runpy.run_path(str(path)).get("query")
+        query = runpy.run_path(str(path)).get("query")
     except OSError as problem:
         raise InputError(f"replay: {path} cannot be read: {problem}") from problem
-    if not isinstance(found, Query):
-        raise InputError(f"replay: {path} does not set `query` to an eddy.Query, but to {type(found).__name__}")
-    return found
+    if not isinstance(query, Query):
+        raise InputError(f"replay: {path} does not set `query` to an eddy.Query, but to {type(query).__name__}")
+    return query
 
 
 def _known(name: str, tables: Mapping[str, pa.Table]) -> str:
@@ -189,7 +189,7 @@ def feed_of(query: Query, tables: Mapping[str, pa.Table], limit: int | None = No
         else:
             keys.append((np.arange(len(table)) + 0.5) / max(len(table), 1))
         chosen.append(table)
-    number = np.repeat(np.arange(len(names)), [len(own) for own in keys]).astype(np.uint8)
+    number = np.repeat(np.arange(len(names)), [len(stream_keys) for stream_keys in keys]).astype(np.uint8)
     order = number[np.argsort(np.concatenate(keys), kind="stable")][:limit]
     return ReplayFeed(names, tuple(chosen), order)
 

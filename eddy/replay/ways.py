@@ -92,12 +92,12 @@ class Replay:
         for batches, order in self.feed.pushes(self.size):
             runtime.push(batches, order)
         try:
-            found = plans(self.query, runtime.stats(), ANY)["plan"].to_pylist()
+            ranked_plans = plans(self.query, runtime.stats(), ANY)["plan"].to_pylist()
         except InputError:
             return  # the windows are empty at the end
-        yield Way("the best fixed plan, predicted with hindsight", "mjoin", "fixed", found[0])
-        if len(found) > 1:
-            yield Way("the worst fixed plan, predicted with hindsight", "mjoin", "fixed", found[-1])
+        yield Way("the best fixed plan, predicted with hindsight", "mjoin", "fixed", ranked_plans[0])
+        if len(ranked_plans) > 1:
+            yield Way("the worst fixed plan, predicted with hindsight", "mjoin", "fixed", ranked_plans[-1])
 
     def _runtime(self, way: Way) -> Runtime:
         return Runtime(
@@ -144,4 +144,4 @@ class Replay:
         for way in ways:
             self.warm(way)
         rounds = [[self.run(way) for way in ways] for _ in range(repeat)]
-        return [min(own, key=lambda one: one.cpu_seconds) for own in zip(*rounds, strict=True)]
+        return [min(outcomes, key=lambda outcome: outcome.cpu_seconds) for outcomes in zip(*rounds, strict=True)]

@@ -68,9 +68,9 @@ class FailedOutput(SideOutput):
         assert callable(function)
         function(table)
 
-    def _first(self, one: FailedBatch) -> str:
+    def _first(self, batch: FailedBatch) -> str:
         """Return the message about the first failed row."""
-        first = one.first
+        first = batch.first
         row = ", ".join(f"{name} = {value}" for name, value in first["row"])
         return (
             f"{first['kind']} {first['expression']} has no value for a row, which is left out of the results:"

@@ -56,11 +56,11 @@ def failed_batch(faults: Faults, columns: Mapping[str, Column]) -> list[pa.Recor
     numbers = np.array(list(faults), np.int64)
     texts = {name: _texts(taken(column, numbers)) for name, column in columns.items()}
     rows = [list(zip(texts, values, strict=True)) for values in zip(*texts.values(), strict=True)] if texts else []
-    found = faults.values()
+    all_faults = faults.values()
     arrays = [
-        pa.array([one.kind for one in found], pa.string()),
-        pa.array([one.expression for one in found], pa.string()),
-        pa.array([one.reason for one in found], pa.string()),
+        pa.array([fault.kind for fault in all_faults], pa.string()),
+        pa.array([fault.expression for fault in all_faults], pa.string()),
+        pa.array([fault.reason for fault in all_faults], pa.string()),
         pa.array(rows or [[]] * len(faults), FAILED.field("row").type),
     ]
     return [pa.RecordBatch.from_arrays(arrays, schema=FAILED)]
@@ -68,9 +68,9 @@ def failed_batch(faults: Faults, columns: Mapping[str, Column]) -> list[pa.Recor
 
 def failed_text(failed: pa.RecordBatch | pa.Table) -> str:
     """Return a text about the first of some failed rows."""
-    one = failed.slice(0, 1).to_pylist()[0]
-    row = ", ".join(f"{name} = {value}" for name, value in one["row"])
-    return f"{one['kind']} {one['expression']} has no value for a row: {one['reason']}. The row has {row}"
+    first = failed.slice(0, 1).to_pylist()[0]
+    row = ", ".join(f"{name} = {value}" for name, value in first["row"])
+    return f"{first['kind']} {first['expression']} has no value for a row: {first['reason']}. The row has {row}"
 
 
 def _texts(column: Column) -> list[str | None]:

@@ -18,14 +18,16 @@ class LateOutput(SideOutput):
     noun, option, error = "late rows", "late", LateRowsError
 
     def __init__(self, query: Query) -> None:
-        super().__init__({one.name: one.late_schema for one in query.streams}, query.late_by_stream, query.late_rows)
+        super().__init__(
+            {stream.name: stream.late_schema for stream in query.streams}, query.late_by_stream, query.late_rows
+        )
         self.query = query
 
     def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
         """Handle late rows after a push, see `settle_with`; given: the caller passed a watermark with it."""
         self.settle_with(late, left, lambda i: self._first(i, late[i], given))
 
-    def _first(self, i: int, one: LateBatch, given: bool) -> str:
+    def _first(self, i: int, batch: LateBatch, given: bool) -> str:
         """Return the message about the first late row of a stream."""
         query, stream = self.query, self.query.streams[i]
         if isinstance(stream, Table):
@@ -34,13 +36,13 @@ class LateOutput(SideOutput):
                 f" its key. It {self._goes(i)}"
             )
         assert query.time_type is not None
-        behind = span_text(one.behind, query.time_type)
+        behind = span_text(batch.behind, query.time_type)
         if given:
             how = f"{behind} older than the watermark before its push; a lower watermark would accept it"
         else:
-            own = max(query.clock_rule.lateness)
-            allowed = span_text(own, query.time_type) if own else "0"
-            wanted = lateness_text(own + one.behind, query.time_type)
+            lateness = max(query.clock_rule.lateness)
+            allowed = span_text(lateness, query.time_type) if lateness else "0"
+            wanted = lateness_text(lateness + batch.behind, query.time_type)
             how = (
                 f"{behind} older than the watermark, which follows the {query.watermark} stream, and lateness is"
                 f" {allowed}; Query(…, {wanted}) would accept it"

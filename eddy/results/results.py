@@ -135,12 +135,14 @@ class Results:
         if count_only:
             schema = pa.schema([pa.field("count", pa.int64())])
         elif ids_only:
-            schema = pa.schema([pa.field(one.name, pa.int64(), query.may_lack(one.name)) for one in query.shown])
+            schema = pa.schema(
+                [pa.field(stream.name, pa.int64(), query.may_lack(stream.name)) for stream in query.shown]
+            )
         else:
             schema = query.row_schema
         if self._numbered:
-            for one in query.shown:
-                schema = schema.append(pa.field(NUMBER + one.name, pa.int64(), False))
+            for stream in query.shown:
+                schema = schema.append(pa.field(NUMBER + stream.name, pa.int64(), False))
         if changelog and not count_only and OP in schema.names:
             what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
             raise InputError(
@@ -161,17 +163,17 @@ class Results:
         """Whether the kernel only needs to count combinations: no filter and no table reads them."""
         return self.count_only and self.accepts is None
 
-    def make(self, found: Combinations, arrived: Sequence[int] = ()) -> PushResults:
+    def make(self, combinations: Combinations, arrived: Sequence[int] = ()) -> PushResults:
         """Return the results among the combinations of a push, and the combinations that fail and were inserted.
 
         arrived   the rows of each stream in the push, for results that change
         """
-        table = found.rows()
+        table = combinations.rows()
         if table is not None:
             return PushResults(table.num_rows, 0, table)
-        keep, count = None, found.size
-        signs = found.signs[: 0 if self.counted else count]
-        columns = found.columns() if self._where or self._chosen else {}
+        keep, count = None, combinations.size
+        signs = combinations.signs[: 0 if self.counted else count]
+        columns = combinations.columns() if self._where or self._chosen else {}
         faults: Faults = {}
         if self.accepts is not None:
             keep, faults = self._accepted(self.accepts, columns, count)
@@ -199,20 +201,20 @@ class Results:
                 count = len(signs)
         deleted = 0
         if self.changelog:
-            deleted = found.deleted if self.counted else int(np.count_nonzero(signs & 1))
+            deleted = combinations.deleted if self.counted else int(np.count_nonzero(signs & 1))
         inserted = count - deleted
         if self.count_only:
             arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
             signs = np.array([INSERTED, DELETED], np.uint8)
         elif self.ids_only:
-            numbers = found.numbers()
+            numbers = combinations.numbers()
             rows = numbers if keep is None else numbers[:, keep]
             fields = list(self.schema)[-len(rows) :]
             arrays = [
                 pa.array(row, mask=row < 0 if field.nullable else None) for row, field in zip(rows, fields, strict=True)
             ]
         if self._numbered:
-            numbers = found.numbers()
+            numbers = combinations.numbers()
             arrays += [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
         if self.upsert:
             shown = np.flatnonzero(signs != UPDATED_FROM)
@@ -247,7 +249,7 @@ class Results:
         """Return the combinations that fail. A deleted combination that fails has failed before."""
         if self.changelog:
             faults = {row: fault for row, fault in faults.items() if not signs[row] & 1}
-        named = {self._names[place]: one for place, one in columns.items() if place in self._names}
+        named = {self._names[place]: column for place, column in columns.items() if place in self._names}
         return tuple(failed_batch(dict(sorted(faults.items())), named))
 
     def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> tuple[Rows, Faults]:
@@ -269,9 +271,9 @@ def parted(signs: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
     alone[:-1] &= ~whole[:-1]
     alone[-1:] &= ~whole[-1:]
     alone[1:] &= ~whole[:-1]
-    found = signs.copy()
-    found[alone] &= 1
-    return found
+    kept_signs = signs.copy()
+    kept_signs[alone] &= 1
+    return kept_signs
 
 
 def key_places(query: Query) -> list[int]:
@@ -298,9 +300,9 @@ def last_of_keys(columns: list[Column], signs: npt.NDArray[np.uint8]) -> tuple[R
     order = np.argsort(last)
     first, last = first[order], last[order]
     stood, stands = signs[first] != INSERTED, signs[last] != DELETED
-    found = np.where(stands, np.where(stood, UPDATED_TO, INSERTED), DELETED).astype(np.uint8)
+    last_signs = np.where(stands, np.where(stood, UPDATED_TO, INSERTED), DELETED).astype(np.uint8)
     kept = stood | stands
-    return last[kept], found[kept]
+    return last[kept], last_signs[kept]
 
 
 def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
@@ -309,8 +311,8 @@ def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
         equal = pc.fill_null(pc.equal(left, right), False)
         if pa.types.is_floating(left.type):
             equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
-        found = np.asarray(pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right))).cast(pa.uint8()))
-        return found.astype(bool)
+        same = np.asarray(pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right))).cast(pa.uint8()))
+        return same.astype(bool)
     except pa.ArrowNotImplementedError:
         # Lists, structs and the like.
         return np.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
@@ -318,10 +320,10 @@ def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
 
 def accepted_rows(accepts: AdaptiveFilter, table: pa.Table, kind: str) -> tuple[Rows, Faults]:
     """Return the numbers of the rows of a table that a filter accepts, ascending, and the faults of those that fail."""
-    found, faults, first = [np.zeros(0, np.int64)], Faults(), 0
+    accepted, faults, first = [np.zeros(0, np.int64)], Faults(), 0
     for batch in table.to_batches():
         rows, failing = accepts.divided(batch)
-        found.append(rows + first)
+        accepted.append(rows + first)
         faults.update(accepts.faults(failing, kind, first))
         first += len(batch)
-    return found[-1] if len(found) == 2 else np.concatenate(found), faults
+    return accepted[-1] if len(accepted) == 2 else np.concatenate(accepted), faults

@@ -51,7 +51,7 @@ class SideOutput:
 
     def _tables(self, rows: tuple[Chunks, ...]) -> dict[str, pa.Table]:
         pairs = zip(self.schemas.items(), rows, strict=True)
-        return {name: own.table(schema) for (name, schema), own in pairs if own.rows}
+        return {name: chunks.table(schema) for (name, schema), chunks in pairs if chunks.rows}
 
     def settle_with(self, added: Mapping[int, Added], left: float, first: Callable[[int], str]) -> None:
         """Handle rows after a push: log the first of a name, call the functions, drop what exceeds the bounds.
@@ -62,8 +62,8 @@ class SideOutput:
 
         Raises the error of the class if a function raised, after all other work is done.
         """
-        for i, one in added.items():
-            if self.rows.counts[i] == one.n_rows:
+        for i, batch in added.items():
+            if self.rows.counts[i] == batch.n_rows:
                 LOG.warning(first(i))
         failures = self._hand_over() if any(self.rows.rows) else []
         self.keep_within(left)

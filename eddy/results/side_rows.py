@@ -53,7 +53,7 @@ class Chunks(NamedTuple):
     def of(cls, chunks: Iterable[StreamRows]) -> Chunks:
         """Return these chunks with their sums."""
         listed = tuple(chunks)
-        return cls(listed, sum(len(one.batch) for one in listed), sum(one.n_bytes for one in listed))
+        return cls(listed, sum(len(chunk.batch) for chunk in listed), sum(chunk.n_bytes for chunk in listed))
 
     def with_added(self, new: Iterable[StreamRows]) -> Chunks:
         """Return these chunks and newer ones, small ones merged."""
@@ -125,7 +125,7 @@ class LateRows:
     ) -> None:
         self.stored, self.taken = tuple(stored), taken
         self.counts, self.dropped, self.reported = tuple(counts), tuple(dropped), tuple(reported)
-        self.nbytes = sum(own.n_bytes for own in self.stored)
+        self.nbytes = sum(chunks.n_bytes for chunks in self.stored)
 
     @classmethod
     def none(cls, streams: int) -> LateRows:
@@ -136,17 +136,17 @@ class LateRows:
     @property
     def rows(self) -> tuple[int, ...]:
         """The number of stored rows of each stream."""
-        return tuple(own.rows for own in self.stored)
+        return tuple(chunks.rows for chunks in self.stored)
 
     def with_added(self, late: Mapping[int, Added]) -> LateRows:
         """Return the state after the late rows of a push. O(streams + chunks + rows of the push), amortised."""
         if not late and self.taken is None:
             return self
         stored, counts = list(self.stored), list(self.counts)
-        for i, one in late.items():
-            counts[i] += one.n_rows
-            if one.rows is not None:
-                stored[i] = stored[i].with_added(_chunks(one.rows))
+        for i, batch in late.items():
+            counts[i] += batch.n_rows
+            if batch.rows is not None:
+                stored[i] = stored[i].with_added(_chunks(batch.rows))
         return LateRows(stored, counts, self.dropped, self.reported)
 
     def within(self, rows: int, n_bytes: float) -> LateRows:
@@ -154,12 +154,12 @@ class LateRows:
 
         To save bytes, whole chunks are dropped, always from the stream that takes the most bytes.
         """
-        if self.nbytes <= n_bytes and all(own.rows <= rows for own in self.stored):
+        if self.nbytes <= n_bytes and all(chunks.rows <= rows for chunks in self.stored):
             return self
-        stored = [own.newest(rows) for own in self.stored]
-        left = sum(own.n_bytes for own in stored)
+        stored = [chunks.newest(rows) for chunks in self.stored]
+        left = sum(chunks.n_bytes for chunks in stored)
         while left > n_bytes and left:
-            i, most = max(enumerate(stored), key=lambda own: own[1].n_bytes)
+            i, most = max(enumerate(stored), key=lambda numbered: numbered[1].n_bytes)
             stored[i] = most.newest(most.rows - len(most.chunks[0].batch))
             left += stored[i].n_bytes - most.n_bytes
         dropped = [
@@ -188,9 +188,9 @@ class LateRows:
     def to_parts(self) -> Plain:
         """Return the state as plain parts. Raises StateError for rows that Arrow finds invalid."""
         streams = []
-        for own, count, dropped, reported in zip(self.stored, self.counts, self.dropped, self.reported, strict=True):
-            batches = [chunk.batch for chunk in own.chunks]
-            rows = write_rows(batches[0].schema, [one.columns for one in batches], "late rows") if batches else []
+        for stored, count, dropped, reported in zip(self.stored, self.counts, self.dropped, self.reported, strict=True):
+            batches = [chunk.batch for chunk in stored.chunks]
+            rows = write_rows(batches[0].schema, [batch.columns for batch in batches], "late rows") if batches else []
             streams.append({"count": count, "dropped": dropped, "reported": reported, "rows": rows})
         return {"streams": streams}
 
@@ -198,12 +198,12 @@ class LateRows:
     def from_parts(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
         """Return the state that `to_parts` returned, for streams with these schemas, with the rows copied."""
         streams = parts.items("streams", len(schemas))
-        counts = [one.integer("count") for one in streams]
-        dropped = [one.integer("dropped", high=count) for one, count in zip(streams, counts, strict=True)]
-        reported = [one.integer("reported", high=most) for one, most in zip(streams, dropped, strict=True)]
+        counts = [stream.integer("count") for stream in streams]
+        dropped = [stream.integer("dropped", high=count) for stream, count in zip(streams, counts, strict=True)]
+        reported = [stream.integer("reported", high=most) for stream, most in zip(streams, dropped, strict=True)]
         stored = [
-            Chunks.of(_own_memory(batch) for batch in one.batches("rows", plain_schema(schema), count) if len(batch))
-            for one, schema, count in zip(streams, schemas, counts, strict=True)
+            Chunks.of(_own_memory(batch) for batch in stream.batches("rows", plain_schema(schema), count) if len(batch))
+            for stream, schema, count in zip(streams, schemas, counts, strict=True)
         ]
         return cls(stored, counts, dropped, reported)
 
@@ -219,8 +219,8 @@ def _chunks(rows: pa.RecordBatch) -> Iterable[StreamRows]:
         yield _own_memory(rows.slice(start, step))
 
 
-def _fit(one: StreamRows, other: StreamRows) -> bool:
-    return len(one.batch) + len(other.batch) <= CHUNK_ROWS and one.n_bytes + other.n_bytes <= CHUNK_BYTES
+def _fit(chunk: StreamRows, other: StreamRows) -> bool:
+    return len(chunk.batch) + len(other.batch) <= CHUNK_ROWS and chunk.n_bytes + other.n_bytes <= CHUNK_BYTES
 
 
 def _own_memory(rows: pa.RecordBatch) -> StreamRows:

@@ -150,10 +150,10 @@ def climb_of(tree: Tree, masks: Masks, routes: Routes) -> Climb:
             (
                 len(sibling.streams),
                 number[sibling.mask] if sibling.children else -1,
-                number.get(own.mask | sibling.mask, -1),
-                (masks.classes_of(own) & masks.classes_of(sibling)).bit_count() > 1,
+                number.get(node.mask | sibling.mask, -1),
+                (masks.classes_of(node) & masks.classes_of(sibling)).bit_count() > 1,
             )
-            for own, sibling in tree.path(i)
+            for node, sibling in tree.path(i)
         ]
         for i in range(masks.graph.n_streams)
     ]
@@ -175,24 +175,24 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats, keys: 
     steps = [0.0, *accumulate(CLIMB_PROBE * chains + CLIMB_VISIT * tuples for chains, tuples, _ in visits)]
     saved, made, probed, passed = ([0.0] * len(states) for _ in range(4))
     live: list[list[float]] = [[] for _ in states]
-    work = [float(one) for one in trace.work]
+    work = [float(count) for count in trace.work]
     scans = CLIMB_SCANNED * (work[W_SCANNED] - work[W_SPARED]) + SEARCH * work[W_SEARCHED]
     cost = CLIMB_RESULT * work[W_RESULTS] + scans
     spans = routes.span[:, [R_TRUNK, R_END]].tolist()
-    for (h, end), path, n, own in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
+    for (h, end), path, n, n_live in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
         cost += steps[end] - steps[h]
         for hops, sibling, parent, checks in path:
             last = h + hops
-            found = visits[last - 1][2]
+            matched = visits[last - 1][2]
             if sibling >= 0:
-                saved[sibling] += steps[last] - steps[h] - CLIMB_PROBE * visits[h][0] - CLIMB_VISIT * found
+                saved[sibling] += steps[last] - steps[h] - CLIMB_PROBE * visits[h][0] - CLIMB_VISIT * matched
                 # A state is indexed by one key: a probe visits all entries with it. All keys count as equally frequent.
                 probed[sibling] += visits[h][0] if checks else 0.0
-                passed[sibling] += found if checks else 0.0
+                passed[sibling] += matched if checks else 0.0
             if parent >= 0:
-                made[parent] += found
+                made[parent] += matched
                 if n:
-                    live[parent].append(found / n * own)
+                    live[parent].append(matched / n * n_live)
             h = last
     benefits = []
     for state, worth, stored, sizes, probes, matches in zip(states, saved, made, live, probed, passed, strict=True):

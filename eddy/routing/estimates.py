@@ -50,7 +50,7 @@ class Statistics:
         if not isinstance(table, pa.Table) or not needed <= set(table.column_names):
             raise InputError("plans: stats is the table of Runtime.stats(), or one that was saved and read again")
         rows = table.select(sorted(needed)).to_pylist()
-        streams = {one["from"]: one for one in rows if one["kind"] == "stream"}
+        streams = {row["from"]: row for row in rows if row["kind"] == "stream"}
         if set(streams) != set(names):
             raise InputError(
                 f"plans: stats describes the streams {', '.join(sorted(streams)) or 'none'}, the query has"
@@ -61,9 +61,9 @@ class Statistics:
         self.shares = shares / shares.sum() if shares.sum() else np.full(len(names), 1 / len(names))
         self.rows = np.array([streams[name]["rows"] or 0 for name in names], np.float64)
         self.pairs: dict[tuple[int, int, int], PartnerEstimate] = {
-            (number[one["from"]], number[one["to"]], one["classes"][0] - 1): PartnerEstimate(one["fanout"], one["hit"])
-            for one in rows
-            if one["kind"] == "pair" and one["fanout"] is not None and one["hit"] is not None
+            (number[row["from"]], number[row["to"]], row["classes"][0] - 1): PartnerEstimate(row["fanout"], row["hit"])
+            for row in rows
+            if row["kind"] == "pair" and row["fanout"] is not None and row["hit"] is not None
         }
         if not self.pairs:
             raise InputError("plans: stats has no figures of pairs of streams; take it once rows have arrived")
@@ -94,21 +94,23 @@ def plans(query: Query, stats: pa.Table, most: int = 20) -> pa.Table:
         )
     graph = query.graph
     known = Statistics(stats, graph)
-    base = ARRIVAL + ATTRIBUTE * sum(float(s) * len(own) for s, own in zip(known.shares, graph.attributes, strict=True))
+    base = ARRIVAL + ATTRIBUTE * sum(
+        float(s) * len(classes) for s, classes in zip(known.shares, graph.attributes, strict=True)
+    )
     rows, seen = list[dict[str, Any]](), set()
     for tree in plans_of(graph):
         routes = [route(tree, i, graph) for i in range(graph.n_streams)]
-        kind = tuple(tuple((hop.stream, hop.by) for hop in own) for own in routes)
+        kind = tuple(tuple((hop.stream, hop.by) for hop in hops) for hops in routes)
         if kind in seen:
             continue
         seen.add(kind)
-        work = [_walk(i, own, graph, known) for i, own in enumerate(routes)]
-        ns = base + sum(float(share) * one.ns for share, one in zip(known.shares, work, strict=True))
-        results = sum(float(share) * one.results for share, one in zip(known.shares, work, strict=True))
+        work = [_walk(i, hops, graph, known) for i, hops in enumerate(routes)]
+        ns = base + sum(float(share) * walk.ns for share, walk in zip(known.shares, work, strict=True))
+        results = sum(float(share) * walk.results for share, walk in zip(known.shares, work, strict=True))
         rows.append({"plan": tree.text(graph.names), "ns": ns, "results": results})
-    rows.sort(key=lambda one: (one["ns"], one["plan"]))
+    rows.sort(key=lambda row: (row["ns"], row["plan"]))
     least = rows[0]["ns"]
-    return pa.Table.from_pylist([{**one, "times": one["ns"] / least} for one in rows[:most]], schema=SCHEMA)
+    return pa.Table.from_pylist([{**row, "times": row["ns"] / least} for row in rows[:most]], schema=SCHEMA)
 
 
 def plans_of(graph: JoinGraph) -> Iterator[Tree]:
@@ -131,25 +133,25 @@ def _trees(mask: int, graph: JoinGraph, known: dict[int, list[Tree]]) -> list[Tr
         return known[mask]
     if not mask & (mask - 1):
         return [Tree(mask.bit_length() - 1)]
-    found, first = list[Tree](), mask & -mask
+    trees, first = list[Tree](), mask & -mask
     part = (mask - 1) & mask
     while part:
         # The side with the first stream is the left one.
         if part & first and _meet(part, mask ^ part, graph):
             lefts, rights = _trees(part, graph, known), _trees(mask ^ part, graph, known)
-            found += [join(left, right) for left in lefts for right in rights]
+            trees += [join(left, right) for left in lefts for right in rights]
         part = (part - 1) & mask
-    known[mask] = found
-    return found
+    known[mask] = trees
+    return trees
 
 
 def _meet(left: int, right: int, graph: JoinGraph) -> bool:
     sides = []
     for mask in (left, right):
         classes = 0
-        for i, own in enumerate(graph.class_bits):
+        for i, bits in enumerate(graph.class_bits):
             if mask >> i & 1:
-                classes |= own
+                classes |= bits
         sides.append(classes)
     return bool(sides[0] & sides[1])
 
@@ -162,8 +164,8 @@ def _walk(stream: int, hops: list[Hop], graph: JoinGraph, known: Statistics) -> 
     for level in range(len(trunk) + 1):
         if level:
             hop = trunk[level - 1]
-            found = _partners(binder, hop, known)
-            visits = tuples * found.fanout
+            estimate = _partners(binder, hop, known)
+            visits = tuples * estimate.fanout
             spent += PROBE * tuples + VISIT * visits + CHECK * visits * (len(hop.checks) + len(hop.compares))
             for c in hop.checks:
                 # Of all tuples in the window, those with the key are the fan-out of the other class.
@@ -174,10 +176,10 @@ def _walk(stream: int, hops: list[Hop], graph: JoinGraph, known: Statistics) -> 
                 binder.setdefault(c, hop.stream)
         for hop in hops:
             if hop.leaf and hop.after == level:
-                found = _partners(binder, hop, known)
-                spent += tuples * (LEAF + LEAF_VISIT * found.fanout)
-                product *= found.fanout / found.hit if found.hit else 0.0
-                tuples *= found.hit
+                estimate = _partners(binder, hop, known)
+                spent += tuples * (LEAF + LEAF_VISIT * estimate.fanout)
+                product *= estimate.fanout / estimate.hit if estimate.hit else 0.0
+                tuples *= estimate.hit
     return _Work(spent, tuples * product)
 
 

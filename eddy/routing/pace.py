@@ -136,8 +136,8 @@ class Pace:
         deciding   whether decisions are made at all
         """
         if self.since >= LEAST:
-            found = 1e9 * self.unseen / self.since
-            self.recent = found if self.recent != self.recent else 0.5 * (found + self.recent)
+            measured = 1e9 * self.unseen / self.since
+            self.recent = measured if self.recent != self.recent else 0.5 * (measured + self.recent)
             self.fresh += 1
             if self.usual != self.usual and self.decisions and self.fresh >= SETTLED:
                 self.usual = self.recent

@@ -23,14 +23,14 @@ def preference(graph: JoinGraph, samples: Samples, present: Preference | None) -
     for i, near in enumerate(samples.neighbours):
         profile = samples.profile(i)
         if len(profile):
-            for (by, j), found in zip(near, profile.mean(axis=0).tolist(), strict=True):
-                partners.setdefault((j, by), []).append(found)
+            for (by, j), seen in zip(near, profile.mean(axis=0).tolist(), strict=True):
+                partners.setdefault((j, by), []).append(seen)
     chosen = list[tuple[int, ...]]()
-    for j, own in enumerate(graph.attributes):
-        mean = {c: sum(found) / len(found) for c in own if (found := partners.get((j, c)))}
+    for j, classes in enumerate(graph.attributes):
+        mean = {c: sum(seen) / len(seen) for c in classes if (seen := partners.get((j, c)))}
         before = () if present is None else present[j]
-        if len(mean) == len(own) > 1:
-            ranked = tuple(sorted(own, key=lambda c: mean[c]))
+        if len(mean) == len(classes) > 1:
+            ranked = tuple(sorted(classes, key=lambda c: mean[c]))
             least, second = mean[ranked[0]], mean[ranked[1]]
             if PREFERRED * least <= second:
                 before = ranked

@@ -209,7 +209,7 @@ class Router:
     def least_worth(self) -> StateId:
         """Return the stored state with the least benefit per byte; without a sample, the largest."""
         view = self._view()
-        known = {one.state: one for one in view.benefits(view.tree)[1]} if len(view.picks) else {}
+        known = {benefit.state: benefit for benefit in view.benefits(view.tree)[1]} if len(view.picks) else {}
         sizes = {StateId.of(stair.streams, stair.by): max(stair.nbytes, 1) for stair in self.strategy.stairs}
 
         def worth(state: StateId) -> float:
@@ -220,9 +220,9 @@ class Router:
     def _probes(self) -> Floats:
         """Return probes and matches, per stream probed, since the start."""
         routes = self.strategy.routes
-        found = self.strategy.past.astype(np.float64)
-        np.add.at(found, routes.hops[:, H_TARGET], routes.counts[COUNTERS].T)
-        return found
+        counts = self.strategy.past.astype(np.float64)
+        np.add.at(counts, routes.hops[:, H_TARGET], routes.counts[COUNTERS].T)
+        return counts
 
     def plan_changed(self) -> None:
         """Start a new measurement, because the plan was changed, but not by the policy."""
@@ -323,7 +323,7 @@ class Router:
         graph, plans = self.modules.graph, parts.texts("plans")
         states = parts.items("states", len(plans))
         considered = {
-            (parse(text, graph.names), frozenset(read_states(own, "stored", graph))): cost
-            for text, own, cost in zip(plans, states, parts.numbers("costs", len(plans)), strict=True)
+            (parse(text, graph.names), frozenset(read_states(part, "stored", graph))): cost
+            for text, part, cost in zip(plans, states, parts.numbers("costs", len(plans)), strict=True)
         }
         return replace(self._view(), position=parts.integer("position"), considered=considered)

@@ -35,8 +35,8 @@ def sizes(view: View, bushy: Bushy) -> tuple[Floats, Floats]:
 
 def _share(view: View, i: int, j: int, by: int, rows: Floats) -> float:
     """Return the share of pairs of live tuples of two streams that agree in a class, as arrivals of either find it."""
-    found = [share for share in (_seen(view, i, j, by, rows), _seen(view, j, i, by, rows)) if share > 0]
-    return float(np.exp(np.mean(np.log(found)))) if found else 1.0
+    shares = [share for share in (_seen(view, i, j, by, rows), _seen(view, j, i, by, rows)) if share > 0]
+    return float(np.exp(np.mean(np.log(shares)))) if shares else 1.0
 
 
 def _seen(view: View, i: int, j: int, by: int, rows: Floats) -> float:

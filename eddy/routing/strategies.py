@@ -65,7 +65,7 @@ def check_background(kind: type[Strategy], background: int) -> int:
     if keys is None:
         raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
     if keys and not kind.can_promote:
-        able = " and ".join(repr(one.name) for one in STRATEGIES.values() if one.can_promote)
+        able = " and ".join(repr(strategy.name) for strategy in STRATEGIES.values() if strategy.can_promote)
         raise InputError(
             f"background={background} is for strategies {able}; strategy {kind.name!r} does not promote keys in the"
             " background"
@@ -90,19 +90,19 @@ def resolve(tree: Tree, graph: JoinGraph, store: Iterable[StateId | str]) -> fro
     if isinstance(store, str):
         raise PlanError(f"store is a list of states such as ['R S'], not the text {store!r}")
     by_mask = {state.mask: state for state in states_of(tree, Masks(graph))}
-    found = set[StateId]()
-    for one in store:
-        if isinstance(one, StateId):
-            state = one if by_mask.get(one.mask) == one else None
+    states = set[StateId]()
+    for asked in store:
+        if isinstance(asked, StateId):
+            state = asked if by_mask.get(asked.mask) == asked else None
         else:
-            wanted = set(names_in(str(one)))
+            wanted = set(names_in(str(asked)))
             mask = sum(1 << j for j, name in enumerate(graph.names) if name in wanted)
             state = by_mask.get(mask) if wanted <= set(graph.names) else None
         if state is None:
             known = ", ".join(repr(streams_text(state, graph)) for state in by_mask.values()) or "none"
-            raise PlanError(f"plan {tree.text(graph.names)!r} has no inner state {one!r}; its inner states: {known}")
-        found.add(state)
-    return frozenset(found)
+            raise PlanError(f"plan {tree.text(graph.names)!r} has no inner state {asked!r}; its inner states: {known}")
+        states.add(state)
+    return frozenset(states)
 
 
 def streams_text(state: StateId, graph: JoinGraph) -> str:

@@ -173,7 +173,7 @@ class View:
     def base(self) -> float:
         """Predicted nanoseconds of an arrival before its first probe, under any plan."""
         return ARRIVAL + ATTRIBUTE * sum(
-            float(share) * len(own) for share, own in zip(self.shares, self.graph.attributes, strict=True)
+            float(share) * len(classes) for share, classes in zip(self.shares, self.graph.attributes, strict=True)
         )
 
     @property
@@ -191,7 +191,7 @@ class View:
         """
         tree = self.tree_of(plan)
         if kept := self.kept(tree):
-            taken = sum(one.n_bytes for one in self.benefits(tree)[1] if one.state in kept)
+            taken = sum(benefit.n_bytes for benefit in self.benefits(tree)[1] if benefit.state in kept)
             return self.stored_cost(tree, kept) if taken <= self.room or tree == self.tree else float("inf")
         known = self.considered.get((tree, NOTHING))
         if known is None:
@@ -248,17 +248,17 @@ class View:
         if not chosen:
             return self.cost(plan)
         cost, benefits = self.benefits(plan)
-        cost -= sum(one.net for one in benefits if one.state in chosen)
+        cost -= sum(benefit.net for benefit in benefits if benefit.state in chosen)
         self.considered[self.tree_of(plan), chosen] = cost
         return cost
 
     def worth_storing(self, plan: str | Tree) -> frozenset[StateId]:
         """Return the states of a plan with a positive net benefit, largest first as far as they fit into `room`."""
         chosen, left = set[StateId](), self.room
-        for one in sorted(self.benefits(plan)[1], key=lambda one: -one.net):
-            if one.net > 0 and one.n_bytes <= left:
-                chosen.add(one.state)
-                left -= one.n_bytes
+        for benefit in sorted(self.benefits(plan)[1], key=lambda gain: -gain.net):
+            if benefit.net > 0 and benefit.n_bytes <= left:
+                chosen.add(benefit.state)
+                left -= benefit.n_bytes
         return frozenset(chosen)
 
     def again(self) -> View:

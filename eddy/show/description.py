@@ -219,7 +219,7 @@ class Reasons:
     present           the present plan as predicted now; None if it was not predicted, or nothing has arrived
     measured          nanoseconds per arrival, None = too few arrivals
     considered_at     the position of the last decision, None before the first
-    own               the cost of the present plan as it was predicted then
+    present_cost      the cost of the present plan as it was predicted then
     considered        the cheapest other plans of that decision; `more` others follow
     benefits          inner states of the present plan; `more_states` others follow
     predicted         whether predictions were asked for
@@ -236,7 +236,7 @@ class Reasons:
     present: PredictionDescription | None = None
     measured: float | None = None
     considered_at: int | None = None
-    own: float | None = None
+    present_cost: float | None = None
     considered: tuple[PredictionDescription, ...] = ()
     more: int = 0
     benefits: tuple[BenefitDescription, ...] = ()

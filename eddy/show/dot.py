@@ -40,9 +40,9 @@ def _graph(join: JoinPlan, name: str) -> Iterator[str]:
         hub = f"{name}_k{key.number}"
         yield f"    {hub} [shape=point xlabel={quoted(f'[{key.number}]')} tooltip={quoted(key.text)}];"
         yield from (f"    {places[stream]} -> {hub} [dir=none];" for stream in key.streams)
-    for one in join.comparisons:
-        label = quoted(cut(one.text))
-        yield f"    {places[one.left]} -> {places[one.right]} [dir=none style=dashed label={label}];"
+    for comparison in join.comparisons:
+        label = quoted(cut(comparison.text))
+        yield f"    {places[comparison.left]} -> {places[comparison.right]} [dir=none style=dashed label={label}];"
     yield "  }"
 
 
@@ -51,19 +51,19 @@ def _plan(join: JoinPlan, name: str) -> Iterator[str]:
     yield f"    label={quoted(f'plan {join.plan}')};"
     count = 0
 
-    def node(one: Node) -> Iterator[str]:
+    def node(plan_node: Node) -> Iterator[str]:
         nonlocal count
-        own, count = f"{name}_{count}", count + 1
-        label = quoted("\n".join(node_lines(one)))
-        if not isinstance(one, JoinDescription):
-            yield f"    {own} [shape=box label={label}];"
+        place, count = f"{name}_{count}", count + 1
+        label = quoted("\n".join(node_lines(plan_node)))
+        if not isinstance(plan_node, JoinDescription):
+            yield f"    {place} [shape=box label={label}];"
             return
-        style = "filled" if one.stair is not None else "solid" if one.root else "dashed"
-        yield f"    {own} [shape=box style={quoted(f'rounded,{style}')} fillcolor={quoted('#d9ead3')} label={label}];"
-        for child in (one.left, one.right):
+        style = "filled" if plan_node.stair is not None else "solid" if plan_node.root else "dashed"
+        yield f"    {place} [shape=box style={quoted(f'rounded,{style}')} fillcolor={quoted('#d9ead3')} label={label}];"
+        for child in (plan_node.left, plan_node.right):
             below = f"{name}_{count}"
             yield from node(child)
-            yield f"    {below} -> {own};"
+            yield f"    {below} -> {place};"
 
     yield from node(join.tree)
     yield "  }"

@@ -23,7 +23,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a�[2Jb'
     """
-    return "".join("�" if category(one) in ("Cc", "Cs", "Cn", "Cf") else one for one in text)
+    return "".join("�" if category(character) in ("Cc", "Cs", "Cn", "Cf") else character for character in text)
 
 
 def escaped(text: str) -> str:
@@ -33,8 +33,10 @@ def escaped(text: str) -> str:
 
 def element(name: str, *inside: str, **attributes: object) -> str:
     """Return an element. `inside` is SVG; in names of attributes, "_" stands for "-"."""
-    own = "".join(f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"' for key, value in attributes.items())
-    return f"<{name}{own}>{''.join(inside)}</{name}>" if inside else f"<{name}{own}/>"
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"' for key, value in attributes.items()
+    )
+    return f"<{name}{attribute_text}>{''.join(inside)}</{name}>" if inside else f"<{name}{attribute_text}/>"
 
 
 def words(

@@ -16,27 +16,27 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def exposition(sheet: Sheet) -> str:
     """Return the figures; those without a value are left out. Figures of one name are one family."""
     families: dict[str, list[Metric]] = {}
-    for one in sheet.figures:
-        if one.value is not None and isfinite(one.value):
-            families.setdefault(f"eddy_{one.name}{'_total' if one.counter else ''}", []).append(one)
+    for figure in sheet.figures:
+        if figure.value is not None and isfinite(figure.value):
+            families.setdefault(f"eddy_{figure.name}{'_total' if figure.counter else ''}", []).append(figure)
     lines = list[str]()
-    for name, own in families.items():
-        lines.append(f"# HELP {name} {_escaped(own[0].text)}")
-        kind = "histogram" if own[0].buckets else "counter" if own[0].counter else "gauge"
+    for name, family in families.items():
+        lines.append(f"# HELP {name} {_escaped(family[0].text)}")
+        kind = "histogram" if family[0].buckets else "counter" if family[0].counter else "gauge"
         lines.append(f"# TYPE {name} {kind}")
-        for one in own:
-            lines += _samples(name, one, [(sheet.label, sheet.name), *one.labels])
+        for figure in family:
+            lines += _samples(name, figure, [(sheet.label, sheet.name), *figure.labels])
     return "\n".join([*lines, ""])
 
 
-def _samples(name: str, one: Metric, labels: list[tuple[str, str]]) -> list[str]:
-    if not one.buckets:
-        return [f"{name}{_labels(labels)} {one.value!r}"]
-    bounds = [("+Inf" if bound == inf else repr(bound), count) for bound, count in one.buckets]
+def _samples(name: str, figure: Metric, labels: list[tuple[str, str]]) -> list[str]:
+    if not figure.buckets:
+        return [f"{name}{_labels(labels)} {figure.value!r}"]
+    bounds = [("+Inf" if bound == inf else repr(bound), count) for bound, count in figure.buckets]
     return [
         *(f"{name}_bucket{_labels([*labels, ('le', bound)])} {count}" for bound, count in bounds),
-        f"{name}_sum{_labels(labels)} {one.value!r}",
-        f"{name}_count{_labels(labels)} {one.buckets[-1][1]}",
+        f"{name}_sum{_labels(labels)} {figure.value!r}",
+        f"{name}_count{_labels(labels)} {figure.buckets[-1][1]}",
     ]
 
 

@@ -31,7 +31,7 @@ def graph_svg(join: JoinPlan) -> str:
     across = max(widest + 80, round(n * (widest + 36) / pi))
     down = 0 if n == 2 else max(100, round(n * (HEIGHT + 36) / pi))
     legend = [(KEYS[(key.number - 1) % len(KEYS)], f"[{key.number}] {key.text}") for key in join.keys]
-    legend += [(FAINT, one.text) for one in join.comparisons]
+    legend += [(FAINT, comparison.text) for comparison in join.comparisons]
     more = len(legend) - SHOWN
     legend = legend[:SHOWN] + [(FAINT, f"and {more} more")] * (more > 0)
     lines = [(colour, cut(text, 90)) for colour, text in legend]
@@ -51,12 +51,12 @@ def graph_svg(join: JoinPlan) -> str:
     labels = [*places.values()]
     for key in join.keys:
         parts += _key(key.number, key.text, [places[name] for name in key.streams], labels)
-    for one in join.comparisons:
-        (x1, y1), (x2, y2) = places[one.left], places[one.right]
+    for comparison in join.comparisons:
+        (x1, y1), (x2, y2) = places[comparison.left], places[comparison.right]
         # Beside a line of a key between the same streams.
         line = element(
             "path",
-            tip(one.text),
+            tip(comparison.text),
             d=f"M{x1} {y1} Q{(x1 + x2) // 2 + 14} {(y1 + y2) // 2 + 22} {x2} {y2}",
             fill="none",
             stroke=LINE,
@@ -64,9 +64,16 @@ def graph_svg(join: JoinPlan) -> str:
         )
         parts.append(line)
     for name, (x, y) in places.items():
-        own = max(44, CHARACTER * len(cut(name, 24)) + 16)
+        oval_width = max(44, CHARACTER * len(cut(name, 24)) + 16)
         oval = element(
-            "rect", x=x - own // 2, y=y - HEIGHT // 2, width=own, height=HEIGHT, rx=14, fill=STEM, stroke=INK
+            "rect",
+            x=x - oval_width // 2,
+            y=y - HEIGHT // 2,
+            width=oval_width,
+            height=HEIGHT,
+            rx=14,
+            fill=STEM,
+            stroke=INK,
         )
         parts.append(element("g", tip(name), oval, words(cut(name, 24), x, y + 4, weight=600)))
     for k, (colour, text) in enumerate(lines):

@@ -41,7 +41,7 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
     ]
     parts.append(table((), [(name, value) for name, value in figures if value is not None]))
     if shown.queries:
-        rows = [(one.name, one.state, one.version, f"{one.results:,}", one.text) for one in shown.queries]
+        rows = [(query.name, query.state, query.version, f"{query.results:,}", query.text) for query in shown.queries]
         parts.append(table(("query", "state", "version", "results", "text"), rows))
     for k, join in enumerate(shown.joins):
         if join.title:
@@ -54,8 +54,8 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
         parts.append(table((), [way for way in ways if way[1]]))
         parts += [f"{_BOX}{drawing(join)}</div>" for drawing in (graph_svg, plan_svg)]
         if timelines:
-            own = timelines[k]
-            parts.append(f"{_BOX}{timeline_svg(own.history, own.position, own.plan)}</div>")
+            timeline = timelines[k]
+            parts.append(f"{_BOX}{timeline_svg(timeline.history, timeline.position, timeline.plan)}</div>")
     if below := (*shown.groups, *shown.filters):
         parts.append(f"<pre>{'<br>'.join(map(escaped, below))}</pre>")
     return f"<div>{''.join(parts)}</div>"
@@ -74,25 +74,25 @@ def sheet_html(sheet: Sheet) -> str:
     """Return HTML of a sheet: its figures, plans and tables."""
     parts = [f"<b>{escaped(f'{sheet.title} {sheet.name}')}</b>", f"<div>{escaped(sheet.note)}</div>"]
     known = [
-        (one.text, one.shown or f"{one.value:,.6g}")
-        for one in sheet.figures
-        if one.value is not None and not one.labels and one.unit != "time"
+        (figure.text, figure.shown or f"{figure.value:,.6g}")
+        for figure in sheet.figures
+        if figure.value is not None and not figure.labels and figure.unit != "time"
     ]
     parts.append(table((), known))
     for plan in sheet.plans:
         parts.append(f"<div><b>{escaped(plan.title)}</b> {escaped(plan.plan)}</div>")
         parts += [f"{_BOX}{svg}</div>" for svg in plan.svgs]
-    for one in sheet.tables:
-        rows = [["" if cell is None else cell for cell in row] for row in one.rows]
-        parts += [f"<div><b>{escaped(one.title)}</b></div>", f"{_BOX}{table(one.columns, rows)}</div>"]
+    for page_table in sheet.tables:
+        rows = [["" if cell is None else cell for cell in row] for row in page_table.rows]
+        parts += [f"<div><b>{escaped(page_table.title)}</b></div>", f"{_BOX}{table(page_table.columns, rows)}</div>"]
     return f"<div>{''.join(parts)}</div>"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table of HTML; every cell is escaped."""
-    head = "".join(f'<th style="{_CELL}">{escaped(one)}</th>' for one in heads)
-    cells = [[f'<td style="{_CELL}">{escaped(str(one))}</td>' for one in row] for row in rows]
-    body = "".join(f"<tr>{''.join(own)}</tr>" for own in cells)
+    head = "".join(f'<th style="{_CELL}">{escaped(text)}</th>' for text in heads)
+    cells = [[f'<td style="{_CELL}">{escaped(str(cell))}</td>' for cell in row] for row in rows]
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return f"{_TABLE}{f'<tr>{head}</tr>' if head else ''}{body}</table>"
 
 

@@ -36,14 +36,14 @@ def node_lines(node: StemDescription | JoinDescription) -> list[str]:
     """Return the lines of a node: its name, its figures, the work on it; one line without figures."""
     if isinstance(node, StemDescription):
         lines = [cut(node.stream), cut(f"{node.window}{' (from the intervals)' if node.derived else ''}")]
-        own = node.figures
-        if own is not None:
-            share = "" if own.share is None else f", {own.share:.0%} of arrivals"
-            size = "" if own.bytes is None else f", {bytes_text(own.bytes)}"
-            lines.append(f"{short(own.rows)} rows{size}{share}")
-            lines += [line for line in [_work(own)] if line]
-            if own.marks:
-                lines.append(f"{short(own.marks)} no-good marks")
+        figures = node.figures
+        if figures is not None:
+            share = "" if figures.share is None else f", {figures.share:.0%} of arrivals"
+            size = "" if figures.bytes is None else f", {bytes_text(figures.bytes)}"
+            lines.append(f"{short(figures.rows)} rows{size}{share}")
+            lines += [line for line in [_work(figures)] if line]
+            if figures.marks:
+                lines.append(f"{short(figures.marks)} no-good marks")
         return lines
     lines = [f"⋈ {', '.join(f'[{c}]' for c in node.on)}"]
     if node.stair is None:
@@ -54,9 +54,9 @@ def node_lines(node: StemDescription | JoinDescription) -> list[str]:
     return [*lines, *(line for line in [_work(node.stair)] if line)]
 
 
-def _work(own: StemFigures | StairDescription) -> str:
+def _work(state: StemFigures | StairDescription) -> str:
     """Return the selectivity of the probes of a state, and their share of the time."""
-    if not own.probes:
+    if not state.probes:
         return ""
-    time = "" if own.time is None else f", {own.time:.0%} of probe time"
-    return f"{own.matches / own.probes:.3g} per probe{time}"
+    time = "" if state.time is None else f", {state.time:.0%} of probe time"
+    return f"{state.matches / state.probes:.3g} per probe{time}"

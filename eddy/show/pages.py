@@ -32,7 +32,9 @@ class RecentFigures:
         """Add a sheet, unless it was added before."""
         with self._lock:
             if not self._moments or sheet.at > self._moments[-1][0]:
-                values = {one.name: one.value for one in sheet.figures if _tiled(one) and one.value is not None}
+                values = {
+                    figure.name: figure.value for figure in sheet.figures if _tiled(figure) and figure.value is not None
+                }
                 self._moments.append((sheet.at, values))
 
     def rates(self) -> dict[str, float]:
@@ -42,7 +44,7 @@ class RecentFigures:
         if len(moments) < 2:
             return {}
         now, values = moments[-1]
-        then, before = next((one for one in moments if one[0] >= now - AGO), moments[-2])
+        then, before = next((moment for moment in moments if moment[0] >= now - AGO), moments[-2])
         if then >= now:
             then, before = moments[-2]
         return {name: (values[name] - before[name]) / (now - then) for name in values if name in before}
@@ -62,45 +64,45 @@ def document(sheet: Sheet, record: RecentFigures, drawings: bool) -> dict[str, A
     """Return a sheet as JSON values, with or without its drawings and curves."""
     record.note(sheet)
     rates = record.rates()
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "title": sheet.title,
         "name": sheet.name,
         "at": sheet.at,
         "note": sheet.note,
-        "figures": [_figure(one, rates) for one in sheet.figures if _tiled(one)],
+        "figures": [_figure(figure, rates) for figure in sheet.figures if _tiled(figure)],
         "plans": [
-            {"title": one.title, "plan": one.plan, **({"svgs": list(one.svgs)} if drawings else {})}
-            for one in sheet.plans
+            {"title": plan.title, "plan": plan.plan, **({"svgs": list(plan.svgs)} if drawings else {})}
+            for plan in sheet.plans
         ],
-        "tables": [_table(one) for one in sheet.tables],
+        "tables": [_table(table) for table in sheet.tables],
     }
-    return {**found, "curves": record.curves(CURVES)} if drawings else found
+    return {**values, "curves": record.curves(CURVES)} if drawings else values
 
 
-def _tiled(one: Metric) -> bool:
+def _tiled(figure: Metric) -> bool:
     """Return whether the page shows a figure as a number of its own."""
-    return not one.labels and not one.buckets
+    return not figure.labels and not figure.buckets
 
 
-def _figure(one: Metric, rates: dict[str, float]) -> dict[str, Any]:
-    rate = rates.get(one.name) if one.counter else None
+def _figure(figure: Metric, rates: dict[str, float]) -> dict[str, Any]:
+    rate = rates.get(figure.name) if figure.counter else None
     return {
-        "name": one.name,
-        "text": one.text,
-        "value": as_values(one.value),
-        "unit": one.unit,
-        "shown": one.shown,
+        "name": figure.name,
+        "text": figure.text,
+        "value": as_values(figure.value),
+        "unit": figure.unit,
+        "shown": figure.shown,
         "rate": rate,
     }
 
 
-def _table(one: PageTable) -> dict[str, Any]:
-    return {"title": one.title, "columns": one.columns, "rows": [as_values(list(row)) for row in one.rows]}
+def _table(table: PageTable) -> dict[str, Any]:
+    return {"title": table.title, "columns": table.columns, "rows": [as_values(list(row)) for row in table.rows]}
 
 
-def as_bytes(found: dict[str, Any]) -> bytes:
+def as_bytes(values: dict[str, Any]) -> bytes:
     """Return JSON in one line."""
-    return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
 @lru_cache(maxsize=1)

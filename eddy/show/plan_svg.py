@@ -61,8 +61,8 @@ def plan_svg(join: JoinPlan) -> str:
 
 def _weight(child: Node) -> int:
     """Return the width of an edge, which grows with the share of the probe time that its state takes."""
-    own = child.figures if isinstance(child, StemDescription) else child.stair
-    return 1 if own is None or own.time is None else 1 + round(7 * own.time)
+    figures = child.figures if isinstance(child, StemDescription) else child.stair
+    return 1 if figures is None or figures.time is None else 1 + round(7 * figures.time)
 
 
 def _shape(node: Node, lines: list[str], x: int, y: int, width: int, height: int) -> str:

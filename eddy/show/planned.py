@@ -75,7 +75,7 @@ def planned(query: DescribedQuery, tree: Tree | None = None, strategy: str = "",
         tree=node_of(query, chosen, None, True),
         keys=keys_of(query, None),
         comparisons=comparisons_of(query),
-        where=tuple(one.title for one in query.conditions),
+        where=tuple(condition.title for condition in query.conditions),
     )
 
 
@@ -95,14 +95,14 @@ def node_of(query: DescribedQuery, tree: Tree, live: Live | None, root: bool) ->
             )
         return StemDescription(stream.name, stream.extent, stream.name in query.derived, figures)
     left, right = tree.children
-    found = None if live is None else live.stairs.get(frozenset(streams))
+    stair = None if live is None else live.stairs.get(frozenset(streams))
     return JoinDescription(
         streams,
         tuple(c + 1 for c in graph.shared(left.streams, right.streams)),
         node_of(query, left, live, False),
         node_of(query, right, live, False),
         root,
-        None if found is None else StairDescription(**found, **probed._asdict()),
+        None if stair is None else StairDescription(**stair, **probed._asdict()),
         live is not None and live.words and not root,
     )
 
@@ -118,16 +118,21 @@ def keys_of(query: DescribedQuery, figures: Iterable[Mapping[str, int]] | None) 
     if len(query.streams) == 1:
         name = query.streams[0].name
         scans = [(f"{name}, the only stream: every tuple has its own key", (name,))]
-    equal = [(str(one), tuple(one.columns)) for one in query.classes]
-    primary = [(f"{one}, the primary key", tuple(one.columns)) for one in query.primary if one is not None]
+    equal = [(str(key_class), tuple(key_class.columns)) for key_class in query.classes]
+    primary = [(f"{key}, the primary key", tuple(key.columns)) for key in query.primary if key is not None]
     scanned = range(len(equal), len(equal) + len(scans))
     return tuple(
-        KeyDescription(c + 1, text, streams, c in scanned, **own)
-        for c, ((text, streams), own) in enumerate(zip([*equal, *scans, *primary], known, strict=True))
+        KeyDescription(c + 1, text, streams, c in scanned, **measured)
+        for c, ((text, streams), measured) in enumerate(zip([*equal, *scans, *primary], known, strict=True))
     )
 
 
 def comparisons_of(query: DescribedQuery) -> tuple[ComparisonDescription, ...]:
     """Return the comparisons of a query."""
     # A `between` is two comparisons of one text.
-    return tuple(dict.fromkeys(ComparisonDescription(one.left[0], one.right[0], str(one)) for one in query.comparisons))
+    return tuple(
+        dict.fromkeys(
+            ComparisonDescription(comparison.left[0], comparison.right[0], str(comparison))
+            for comparison in query.comparisons
+        )
+    )

@@ -120,7 +120,7 @@ class _Listening(socketserver.ThreadingTCPServer):
             self.address_family = socket.AF_INET6
         self.read, self.every, self.paths = read, every, paths
         self.record, self.closing = RecentFigures(), threading.Event()
-        self._hosts = {one.lower() for one in hosts} | {"localhost", address.lower()}
+        self._hosts = {host.lower() for host in hosts} | {"localhost", address.lower()}
         self._open = threading.BoundedSemaphore(CONNECTIONS)
         if not _is_loopback(address):
             self._hosts |= {socket.gethostname().lower(), socket.getfqdn().lower()}
@@ -206,8 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
         while self.command == "GET" and not self.server.closing.is_set():
             sheet = self.server.read()
             if sheet is not None:
-                found = as_bytes(document(sheet, self.server.record, True))
-                self.wfile.write(b"data: " + found + b"\n\n")
+                data = as_bytes(document(sheet, self.server.record, True))
+                self.wfile.write(b"data: " + data + b"\n\n")
             else:
                 self.wfile.write(b": no figures yet\n\n")
             self.wfile.flush()

@@ -79,4 +79,4 @@ class Sheet:
 
     def value(self, name: str) -> float | None:
         """Return the value of a figure without further labels, None if there is none."""
-        return next((one.value for one in self.figures if one.name == name and not one.labels), None)
+        return next((figure.value for figure in self.figures if figure.name == name and not figure.labels), None)

@@ -31,10 +31,10 @@ def _title(join: JoinPlan) -> str:
 def stacked(drawings: Iterable[str], label: str) -> str:
     """Return one drawing that shows several drawings below each other."""
     parts, width, top = list[str](), 1, 0
-    for one in drawings:
-        found = _SIZE.search(one)
-        assert found is not None
-        own_width, own_height = map(int, found.groups())
-        parts.append(element("g", one, transform=f"translate(0 {top})"))
+    for drawing in drawings:
+        size = _SIZE.search(drawing)
+        assert size is not None
+        own_width, own_height = map(int, size.groups())
+        parts.append(element("g", drawing, transform=f"translate(0 {top})"))
         width, top = max(width, own_width), top + own_height + _GAP
     return picture(width, max(top - _GAP, 1), parts, label)

@@ -35,8 +35,8 @@ def as_text(shown: Description) -> str:
     if shown.queries or not shown.joins:
         lines += [f"{shown.title}: {_count(shown.arrivals)} arrivals, {_count(shown.late)} late"]
         lines += [
-            f"query {one.name}: {one.state}, version {one.version}, {one.results:,} results: {one.text}"
-            for one in shown.queries
+            f"query {query.name}: {query.state}, version {query.version}, {query.results:,} results: {query.text}"
+            for query in shown.queries
         ]
     elif shown.waiting is not None:
         lines += [str(shown.query), f"{shown.waiting:,} matches whose partners are counted, or rows that wait"]
@@ -77,7 +77,7 @@ def _join_lines(join: JoinPlan) -> Iterator[str]:
         yield f"  {route.stream} → {' → '.join(hops)}{walked}"
     if join.results is not None and join.bytes is not None:
         yield f"results {join.results:,} of {_count(join.arrivals)} arrivals, state {bytes_text(join.bytes)}"
-    yield from (f"compares {one.text}" for one in join.comparisons)
+    yield from (f"compares {comparison.text}" for comparison in join.comparisons)
     if join.where:
         yield f"where {' and '.join(join.where)}"
     if join.reasons is not None:
@@ -102,13 +102,13 @@ def _tree_lines(node: Node, prefix: str, branch: str) -> Iterator[str]:
 
 def _stem_line(stem: StemDescription) -> str:
     text = f"SteM {stem.stream} [{stem.window}{', from the intervals' if stem.derived else ''}]"
-    own = stem.figures
-    if own is None:
+    figures = stem.figures
+    if figures is None:
         return text
-    text += f"  rows {own.rows:,}  arrivals {own.arrivals:,}  expired {own.expired:,}"
-    text += "" if own.late is None else f"  late {own.late:,}"
-    text += "" if own.bytes is None else f"  {bytes_text(own.bytes)}"
-    return f"{text}  no-good marks {own.marks:,}" if own.marks else text
+    text += f"  rows {figures.rows:,}  arrivals {figures.arrivals:,}  expired {figures.expired:,}"
+    text += "" if figures.late is None else f"  late {figures.late:,}"
+    text += "" if figures.bytes is None else f"  {bytes_text(figures.bytes)}"
+    return f"{text}  no-good marks {figures.marks:,}" if figures.marks else text
 
 
 def _reason_lines(join: JoinPlan, reasons: Reasons) -> Iterator[str]:
@@ -135,11 +135,15 @@ def _reason_lines(join: JoinPlan, reasons: Reasons) -> Iterator[str]:
     yield f"present {_plan_text(reasons.present)}"
     yield f"  ns per arrival: predicted {reasons.present.ns:,.0f}, {measured}"
     if reasons.considered:
-        own = "" if reasons.own is None else f", when the present plan was predicted at {reasons.own:,.0f}"
-        yield f"considered last at arrival {reasons.considered_at:,}{own}"
-        for one in reasons.considered:
-            margin = f" ({one.ns / reasons.own - 1:+.1%})" if reasons.own else ""
-            yield f"  {one.ns:,.0f}{margin}{', the same routes as now' * one.alike}  {_plan_text(one)}"
+        remark = (
+            ""
+            if reasons.present_cost is None
+            else f", when the present plan was predicted at {reasons.present_cost:,.0f}"
+        )
+        yield f"considered last at arrival {reasons.considered_at:,}{remark}"
+        for tried in reasons.considered:
+            margin = f" ({tried.ns / reasons.present_cost - 1:+.1%})" if reasons.present_cost else ""
+            yield f"  {tried.ns:,.0f}{margin}{', the same routes as now' * tried.alike}  {_plan_text(tried)}"
         if reasons.more:
             yield f"  and {reasons.more:,} more"
     if reasons.benefits:
@@ -149,12 +153,12 @@ def _reason_lines(join: JoinPlan, reasons: Reasons) -> Iterator[str]:
             yield f"  and {reasons.more_states:,} more"
 
 
-def _plan_text(one: PredictionDescription) -> str:
-    return f"{one.plan}, {'stored ' + ', '.join(one.stored) if one.stored else 'nothing stored'}"
+def _plan_text(prediction: PredictionDescription) -> str:
+    return f"{prediction.plan}, {'stored ' + ', '.join(prediction.stored) if prediction.stored else 'nothing stored'}"
 
 
-def _benefit_line(one: BenefitDescription) -> str:
+def _benefit_line(gain: BenefitDescription) -> str:
     return (
-        f"  {one.state}  saves {one.saved:,.1f}, upkeep {one.upkeep:,.1f}, net {one.net:+,.1f}"
-        f"  about {one.entries:,.0f} entries, {bytes_text(one.bytes)}  {'stored' if one.stored else 'not stored'}"
+        f"  {gain.state}  saves {gain.saved:,.1f}, upkeep {gain.upkeep:,.1f}, net {gain.net:+,.1f}"
+        f"  about {gain.entries:,.0f} entries, {bytes_text(gain.bytes)}  {'stored' if gain.stored else 'not stored'}"
     )

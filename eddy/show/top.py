@@ -58,8 +58,8 @@ def figures(url: str) -> dict[str, Any]:
     """Return the figures at an address. Raises InputError if nothing serves them there."""
     try:
         with urlopen(Request(url, headers={"Accept": "application/json"}), timeout=SECONDS) as answer:
-            found = json.loads(answer.read(MOST_BYTES))
-        if not isinstance(found, dict) or not {"title", "name", "at", "figures", "plans", "tables"} <= found.keys():
+            sheet = json.loads(answer.read(MOST_BYTES))
+        if not isinstance(sheet, dict) or not {"title", "name", "at", "figures", "plans", "tables"} <= sheet.keys():
             raise ValueError("the answer has no figures")
     except HTTPError as problem:
         said = problem.read(500).decode(errors="replace").strip()
@@ -69,7 +69,7 @@ def figures(url: str) -> dict[str, Any]:
             f"eddy top: there are no figures at {url}: {problem}; start a page with eddy.serve(engine), or"
             " running.serve() on Spark"
         ) from problem
-    return found
+    return sheet
 
 
 def view(sheet: Mapping[str, Any], width: int) -> RenderableType:
@@ -80,14 +80,14 @@ def view(sheet: Mapping[str, Any], width: int) -> RenderableType:
     if age > 5:
         head.append(f", {age:.0f} s ago", "red")
     grid = Table.grid(padding=(0, 3))
-    cells = [cell for one in sheet["figures"] if (cell := _figure(one)) is not None]
+    cells = [cell for figure in sheet["figures"] if (cell := _figure(figure)) is not None]
     widest = max((line.cell_len for cell in cells for line in cell.split()), default=1)
     beside = max(1, min(4, (width + 3) // (widest + 3)))
     for row in range(0, len(cells), beside):
         grid.add_row(*cells[row : row + beside])
     parts: list[RenderableType] = [head, grid]
-    parts += [_text(f"plan {one['plan']}{'   ' + one['title'] if one['title'] else ''}") for one in sheet["plans"]]
-    return Group(*parts, *(table for one in sheet["tables"] for table in _table(one, width)))
+    parts += [_text(f"plan {plan['plan']}{'   ' + plan['title'] if plan['title'] else ''}") for plan in sheet["plans"]]
+    return Group(*parts, *(table for page_table in sheet["tables"] for table in _table(page_table, width)))
 
 
 def _text(value: object, style: str = "") -> Text:
@@ -95,32 +95,32 @@ def _text(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style)
 
 
-def _figure(one: Mapping[str, Any]) -> Text | None:
-    value, unit = one["value"], one["unit"]
+def _figure(figure: Mapping[str, Any]) -> Text | None:
+    value, unit = figure["value"], figure["unit"]
     if value is None or unit == "time":
         return None
-    if one["shown"] is not None:
-        shown = str(one["shown"])
+    if figure["shown"] is not None:
+        shown = str(figure["shown"])
     elif unit == "bytes":
         shown = bytes_text(int(value))
     elif unit == "seconds":
         shown = f"{1e3 * value:,.1f} ms" if value < 1 else f"{value:,.1f} s"
     else:
         shown = f"{value:,.0f}{' ns' if unit == 'ns' else ''}"
-    found = _text(one["text"], "dim")
-    found.append(f"\n{printable(shown)}", "bold")
-    if one["rate"] is not None:
-        found.append(f"  {short(round(one['rate'], 1))}/s", "cyan")
-    return found
+    cell = _text(figure["text"], "dim")
+    cell.append(f"\n{printable(shown)}", "bold")
+    if figure["rate"] is not None:
+        cell.append(f"  {short(round(figure['rate'], 1))}/s", "cyan")
+    return cell
 
 
-def _table(one: Mapping[str, Any], width: int) -> Iterator[Table]:
+def _table(page_table: Mapping[str, Any], width: int) -> Iterator[Table]:
     """Yield the lines of a table; columns beyond the terminal's width follow below, beside the names of the rows."""
-    rows = one["rows"]
-    used = [k for k in range(len(one["columns"])) if any(row[k] not in (None, "") for row in rows)]
+    rows = page_table["rows"]
+    used = [k for k in range(len(page_table["columns"])) if any(row[k] not in (None, "") for row in rows)]
     numbers = {k for k in used if all(row[k] is None or isinstance(row[k], int | float) for row in rows)}
-    cells = {k: [_cell(row[k], str(one["columns"][k])) for row in rows] for k in used}
-    heads = {k: _text(one["columns"][k]) for k in used}
+    cells = {k: [_cell(row[k], str(page_table["columns"][k])) for row in rows] for k in used}
+    heads = {k: _text(page_table["columns"][k]) for k in used}
     wide = {k: GAP + max(heads[k].cell_len, min(LONGEST, max(cell.cell_len for cell in cells[k]))) for k in used}
     names = list(takewhile(lambda k: k not in numbers, used[:2]))
     while sum(wide[k] for k in names) > width // 2:
@@ -131,15 +131,15 @@ def _table(one: Mapping[str, Any], width: int) -> Iterator[Table]:
             shown.append([*names])
         shown[-1].append(k)
     for part, columns in enumerate(shown):
-        title = _text(one["title"]) if part == 0 else None
-        found = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, GAP, 0, 0))
+        title = _text(page_table["title"]) if part == 0 else None
+        table = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, GAP, 0, 0))
         for k in columns:
             # Headers are never folded; long cells are folded.
             least = min(heads[k].cell_len, width - GAP)
-            found.add_column(heads[k], justify="right" if k in numbers else "left", overflow="fold", min_width=least)
+            table.add_column(heads[k], justify="right" if k in numbers else "left", overflow="fold", min_width=least)
         for row in range(len(rows)):
-            found.add_row(*(cells[k][row] for k in columns))
-        yield found
+            table.add_row(*(cells[k][row] for k in columns))
+        yield table
 
 
 def _cell(value: object, column: str) -> Text:

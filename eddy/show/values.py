@@ -18,7 +18,7 @@ def as_values(shown: Any) -> Any:
     if is_dataclass(shown) and not isinstance(shown, type):
         return {field.name: as_values(getattr(shown, field.name)) for field in fields(shown)}
     if isinstance(shown, tuple | list):
-        return [as_values(one) for one in shown]
+        return [as_values(part) for part in shown]
     if isinstance(shown, float) and not isfinite(shown):
         return None
     return shown

@@ -84,13 +84,13 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     changelog = takes_back(header["options"]["output"])
     query = query.for_changelog() if changelog else query
     # The rows that branches keep have the columns of one query.
-    found = difference(header["query"], query, results=query.tree is not None)
-    if found is not None:
-        raise SnapshotError(f"the snapshot is of another query: {found}")
-    found = difference(header["query"], query) if changelog else None
-    if found is not None:
+    differing = difference(header["query"], query, results=query.tree is not None)
+    if differing is not None:
+        raise SnapshotError(f"the snapshot is of another query: {differing}")
+    differing = difference(header["query"], query) if changelog else None
+    if differing is not None:
         raise SnapshotError(
-            f"the snapshot is of another query: {found}. A changelog takes back results as it gave them, so where,"
+            f"the snapshot is of another query: {differing}. A changelog takes back results as it gave them, so where,"
             " having and select stay the same"
         )
     _check_options(header, query)
@@ -101,9 +101,9 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     _require(not clock or len(clock["newest"]) == timed, "its clock is of another number of streams")
     joins = query.inner_joins()
     _require(len(header["joins"]) == len(joins), f"it has {len(header['joins'])} joins, the query {len(joins)}")
-    for one, inner in zip(header["joins"], joins.values(), strict=True):
-        _check_plans(one, inner)
-        _check_windows(one, inner)
+    for saved, inner in zip(header["joins"], joins.values(), strict=True):
+        _check_plans(saved, inner)
+        _check_windows(saved, inner)
     if query.tree is not None:
         _check_partners(header, query)
     else:
@@ -130,15 +130,15 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     _check_top(header, query)
 
 
-def _check_plans(one: dict[str, Any], query: Query) -> None:
+def _check_plans(saved: dict[str, Any], query: Query) -> None:
     """Check that a join of this query can have these options and scheduled transitions."""
-    options, schedule = one["options"], one["schedule"]
+    options, schedule = saved["options"], saved["schedule"]
     kind = STRATEGIES[options["strategy"]]
     _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
-        _require(at >= one["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
+        _require(at >= saved["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
     try:
-        for plan, store in ((options["plan"], options["store"]), *(own[1:] for own in schedule)):
+        for plan, store in ((options["plan"], options["store"]), *(transition[1:] for transition in schedule)):
             check_store(kind, _tree(plan, query), query.graph, store)
         check_background(kind, options["background"])
         check_purge(kind, options["purge"])
@@ -171,9 +171,9 @@ def _check_top(header: dict[str, Any], query: Query) -> None:
         raise SNAPSHOT.wrong(str(problem)) from problem
 
 
-def _check_windows(one: dict[str, Any], query: Query) -> None:
+def _check_windows(saved: dict[str, Any], query: Query) -> None:
     """Check that the counters of a join fit each other and its windows."""
-    graph, counts, streams = query.graph, one["counts"], one["streams"]
+    graph, counts, streams = query.graph, saved["counts"], saved["streams"]
     whole = len(streams) == graph.n_streams
     _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
     for i, (name, window, stream) in enumerate(zip(graph.names, graph.windows, streams, strict=True)):
@@ -185,25 +185,25 @@ def _check_windows(one: dict[str, Any], query: Query) -> None:
             _require(first == 0, f"stream {name} has evicted {first} tuples from an unbounded window")
     arrived = sum(stream["first"] + stream["rows"] for stream in streams)
     _require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
-    found, reported = counts["combinations"], counts["results"] + counts["deleted"]
-    _require(reported <= found, f"{reported} results were returned from {found} combinations")
+    combinations, reported = counts["combinations"], counts["results"] + counts["deleted"]
+    _require(reported <= combinations, f"{reported} results were returned from {combinations} combinations")
 
 
 def _check_partners(header: dict[str, Any], query: Query) -> None:
     """Check that the rows that branches keep fit the joins."""
     streams = header["partners"]
     _require(streams is not None and len(streams) == len(query.streams), "it has another number of streams")
-    ends = [one["first"] + one["rows"] for one in streams]
+    ends = [stream["first"] + stream["rows"] for stream in streams]
     _require(sum(ends) == header["counts"]["arrivals"], "arrivals is not the sum of the arrivals of all streams")
     counted = {i for path in query.inner_joins() for i in path} - set(query.tables_at)
-    for i, (one, end) in enumerate(zip(streams, ends, strict=True)):
+    for i, (stream, end) in enumerate(zip(streams, ends, strict=True)):
         # The versions of a table that live are known by their keys.
-        first, last = (one["first"], end) if i in counted else (0, 0)
-        _require(first <= one["live"] <= last, f"stream {query.streams[i].name} has live rows that it does not keep")
-    for k, (path, one) in enumerate(zip(query.inner_joins(), header["joins"], strict=True)):
-        arrived = [own["first"] + own["rows"] for own in one["streams"]]
+        first, last = (stream["first"], end) if i in counted else (0, 0)
+        _require(first <= stream["live"] <= last, f"stream {query.streams[i].name} has live rows that it does not keep")
+    for k, (path, saved) in enumerate(zip(query.inner_joins(), header["joins"], strict=True)):
+        arrived = [stream["first"] + stream["rows"] for stream in saved["streams"]]
         _require(arrived == [ends[i] for i in path], f"join {k} has other arrivals than the streams")
-        lows = [own["first"] for own in one["streams"]]
+        lows = [stream["first"] for stream in saved["streams"]]
         fits = all(streams[i]["first"] <= low for i, low in zip(path, lows, strict=True))
         _require(fits, f"join {k} lacks payload")
 

@@ -21,15 +21,15 @@ def to_parts(pipeline: Pipeline) -> Plain:
     return {
         **pipeline.present_options(),
         "policy": pipeline.join.router.policy.name,
-        "operators": [one.to_parts() for one in pipeline.operators],
+        "operators": [operator.to_parts() for operator in pipeline.operators],
         "late": pipeline.late.rows.to_parts(),
         "failed": pipeline.failed.rows.to_parts(),
         "counts": [pipeline.position, pipeline.n_results, pipeline.n_deleted],
         "finished": pipeline.finished,
-        "filters": {place: one.to_parts() for place, one in pipeline.filters.items()},
+        "filters": {place: row_filter.to_parts() for place, row_filter in pipeline.filters.items()},
         "clock": None if clock is None else clock.to_parts(),
         **versions_parts(pipeline),
-        **({"derived": [to_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
+        **({"derived": [to_parts(derived) for derived in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
 
@@ -48,24 +48,26 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
     inner = query.inner_joins()
     operators = parts.items("operators")
     parts.require(len(operators) >= len(inner), "there are fewer operators than joins")
-    by_join = {path: _join_options(one, own_policy(query, policy)) for path, one in zip(inner, operators, strict=False)}
+    by_join = {
+        path: _join_options(part, own_policy(query, policy)) for path, part in zip(inner, operators, strict=False)
+    }
     pipeline = Pipeline(query, options, by_join)
     parts.require(len(operators) == len(pipeline.operators), "there are other operators than in the query")
     sources = derived_inputs(query)
-    for own, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
-        pipeline.adopt(table.name, from_parts(own, source, policy if isinstance(policy, str) else None))
+    for part, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
+        pipeline.adopt(table.name, from_parts(part, source, policy if isinstance(policy, str) else None))
     if pipeline.clock is not None:
         pipeline.clock.load_parts(parts)
-    for operator, own in zip(pipeline.operators, operators, strict=True):
-        operator.load_parts(own, pipeline.watermark)
+    for operator, part in zip(pipeline.operators, operators, strict=True):
+        operator.load_parts(part, pipeline.watermark)
     pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     pipeline.position, pipeline.n_results, pipeline.n_deleted = parts.integers("counts", 3)
     pipeline.finished = parts.flag("finished")
     load_versions(pipeline, parts)
     kept = parts.part("filters")
-    for place, one in pipeline.filters.items():
-        one.load_parts(kept.part(place))
+    for place, row_filter in pipeline.filters.items():
+        row_filter.load_parts(kept.part(place))
     pipeline.set_bound(parts.optional("max_bytes"))
     return pipeline
 

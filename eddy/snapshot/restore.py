@@ -44,15 +44,17 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     plans = plans_in(query, choices.plan) if query.tree is not None else dict.fromkeys(paths, choices.plan)
     saved = dict(zip(paths, header["joins"], strict=True))
     by_join = {}
-    for path, own in saved.items():
+    for path, saved_join in saved.items():
         policy = own_policy(query, choices.policy)
-        by_join[path] = _chosen(own["options"], choices._replace(plan=plans.get(path), policy=policy))
+        by_join[path] = _chosen(saved_join["options"], choices._replace(plan=plans.get(path), policy=policy))
     pipeline = Pipeline(query, RuntimeOptions(**options, spill=choices.spill), by_join)
     joins = zip(pipeline.joins.values(), saved.values(), strict=True)
-    schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
+    schedules = [
+        _schedule(join, saved_join["options"]["strategy"], saved_join["schedule"]) for join, saved_join in joins
+    ]
     sources = derived_inputs(query)
-    for one, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
-        pipeline.adopt(table.name, restored(one, source, choices._replace(plan=None)))
+    for part, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
+        pipeline.adopt(table.name, restored(part, source, choices._replace(plan=None)))
     fill_pipeline(pipeline, header, parts)
     for join in pipeline.joins.values():
         # The strategy is made again: states that are complete for empty windows are not for these.

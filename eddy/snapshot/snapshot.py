@@ -67,13 +67,13 @@ def read_snapshot(path: str | PathLike[str], spill: SpillDirectory | None) -> Pa
 
 def snapshot_parts(pipeline: Pipeline) -> Plain:
     """Return the parts of a snapshot; see `snapshot_of`."""
-    query, joins, groups = pipeline.query, [_join(one) for one in pipeline.joins.values()], pipeline.groups
+    query, joins, groups = pipeline.query, [_join(join) for join in pipeline.joins.values()], pipeline.groups
     partners = None if pipeline.partners is None else _partners(pipeline.partners)
     header = {
         "query": query_text(query),
         "options": pipeline.present_options(),
         "counts": {"arrivals": pipeline.position, "results": pipeline.n_results, "deleted": pipeline.n_deleted},
-        "joins": [own for own, _ in joins],
+        "joins": [join_header for join_header, _ in joins],
         "partners": None if partners is None else partners[0],
         "clock": None if pipeline.clock is None else pipeline.clock.contents(),
         "finished": pipeline.finished,
@@ -92,7 +92,7 @@ def snapshot_parts(pipeline: Pipeline) -> Plain:
         "late": late,
         "failed": failed,
         **versions_parts(pipeline),
-        **({"derived": [snapshot_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
+        **({"derived": [snapshot_parts(derived) for derived in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
 
@@ -118,7 +118,10 @@ def _join(join: Join) -> tuple[Plain, Plain]:
     names = join.query.graph.names
     header = {
         "options": join.present_options(),
-        "schedule": [[one.at, one.tree.text(names), join.state_texts(one.store)] for one in join.schedule],
+        "schedule": [
+            [transition.at, transition.tree.text(names), join.state_texts(transition.store)]
+            for transition in join.schedule
+        ],
         "counts": {
             "arrivals": windows.arrivals,
             "combinations": windows.combinations,
@@ -136,25 +139,25 @@ def _join(join: Join) -> tuple[Plain, Plain]:
 def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
     """Return the header of the rows that branches keep, and their arrays."""
     arrays: Plain = {}
-    query, shelf = partners.query, partners.shelf
+    query, row_store = partners.query, partners.row_store
     # Rows that are not needed any more are left out: how many there are depends on when the shelf last looked.
     partners.compact()
     lows = partners.lows().tolist()
-    for i, schema in enumerate(payload_schemas(query, shelf.columns)):
-        times, columns = shelf.window(i, lows[i])
+    for i, schema in enumerate(payload_schemas(query, row_store.columns)):
+        times, columns = row_store.window(i, lows[i])
         if query.graph.timed:
             arrays[f"stream {i} times"] = times
-        if schema.names and shelf.following[i] > lows[i]:
-            arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns, shelf.payload.spill)
-    for i in shelf.numbers:
-        arrays[f"stream {i} numbers"] = shelf.kept(i)
+        if schema.names and row_store.following[i] > lows[i]:
+            arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns, row_store.payload.spill)
+    for i in row_store.numbers:
+        arrays[f"stream {i} numbers"] = row_store.kept(i)
     for k, ledger in enumerate(partners.ledgers):
         arrays[f"ledger {k} entries"], arrays[f"ledger {k} options"] = ledger.contents()
     if partners.as_of is not None:
         arrays["as_of"] = partners.as_of.to_parts(np.array(lows, np.int64))
     header = [
         {"first": low, "rows": end - low, "live": live}
-        for low, end, live in zip(lows, shelf.following, partners.live, strict=True)
+        for low, end, live in zip(lows, row_store.following, partners.live, strict=True)
     ]
     return header, arrays
 
@@ -168,7 +171,7 @@ def _payload_rows(
     batches = (batch.columns for table in tables for batch in table.to_batches())
     if spill is None:
         return write_rows(schema, batches, what, SnapshotError)
-    return spill.kept(one for columns in batches for one in write_rows(schema, [columns], what, SnapshotError))
+    return spill.kept(block for columns in batches for block in write_rows(schema, [columns], what, SnapshotError))
 
 
 def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -> None:
@@ -185,24 +188,24 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
     for i in query.timeless if newest else ():
         # A change has no event time, and no place in the clock.
         newest = [*newest[:i], -FOREVER, *newest[i:]]
-    for one, join in zip(header["joins"], joins, strict=True):
-        _check_columns(join, [stream["columns"] for stream in one["streams"]], parts)
+    for saved, join in zip(header["joins"], joins, strict=True):
+        _check_columns(join, [stream["columns"] for stream in saved["streams"]], parts)
     keys: dict[int, list[pa.Array]] = {}
-    for own, one, (path, join) in zip(
+    for part, saved, (path, join) in zip(
         parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
     ):
         watermark = clock["watermark"] if clock and join.query.graph.timed else -FOREVER
-        windows = _fill_join(own, one, join, watermark, [newest[i] for i in path] if newest else [])
+        windows = _fill_join(part, saved, join, watermark, [newest[i] for i in path] if newest else [])
         for k, i in enumerate(path):
             if i in query.tables_at:
                 # A change ends the version with its key, which has to be the same version in all joins.
-                found = _primary_keys(join, windows, k)
-                same = all(map(pa.Array.equals, found, keys.setdefault(i, found)))
+                primary_keys = _primary_keys(join, windows, k)
+                same = all(map(pa.Array.equals, primary_keys, keys.setdefault(i, primary_keys)))
                 parts.require(same, f"joins differ in the keys of table {query.streams[i].name}")
     pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     if pipeline.clock is not None:
-        timed = [one.modules for one in joins if one.query.graph.timed]
+        timed = [inner.modules for inner in joins if inner.query.graph.timed]
         pipeline.clock.resume(clock, max(map(behind_in, timed), default=0), parts.require)
     if pipeline.partners is not None:
         _fill_partners(parts.part("partners"), header["partners"], pipeline.partners, pipeline.watermark)
@@ -224,8 +227,8 @@ def _primary_keys(join: Join, windows: WindowContents, i: int) -> list[pa.Array]
     c, numbers = int(join.modules.attrs[x, A_CLASS]), windows.numbers[x]
     words = windows.words[c].reshape(-1, join.query.graph.widths[c])[numbers[numbers >= 0]]
     columns = [pa.array(numbers >= 0)]
-    for word, own in enumerate(words.T):
-        column = pa.array(own)
+    for word, values in enumerate(words.T):
+        column = pa.array(values)
         if (c, word) in windows.texts:
             offsets, text = windows.texts[c, word]
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
@@ -234,13 +237,13 @@ def _primary_keys(join: Join, windows: WindowContents, i: int) -> list[pa.Array]
     return columns
 
 
-def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int, newest: list[int]) -> WindowContents:
+def _fill_join(parts: Parts, saved: Mapping[str, Any], join: Join, watermark: int, newest: list[int]) -> WindowContents:
     """Fill the modules of a join, and return what its windows contain.
 
     newest   the newest event time of each stream, if there is a clock
     """
     modules, graph = join.modules, join.query.graph
-    firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
+    firsts, rows = ([stream[name] for stream in saved["streams"]] for name in ("first", "rows"))
 
     def numbers(name: str, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         return parts.array(name, dtype, (-1,))
@@ -249,8 +252,8 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int,
         firsts=firsts,
         rows=rows,
         watermark=watermark,
-        arrivals=one["counts"]["arrivals"],
-        combinations=one["counts"]["combinations"],
+        arrivals=saved["counts"]["arrivals"],
+        combinations=saved["counts"]["combinations"],
         words=[numbers(f"class {c} keys") for c in range(graph.n_classes)],
         texts={
             (c, word): (
@@ -263,7 +266,7 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int,
         values=[[numbers(f"stream {i} values {k}") for k in range(n)] for i, n in enumerate(graph.rings)],
     )
     columns: list[list[Column]] = []
-    kept = [stream["columns"] for stream in one["streams"]]
+    kept = [stream["columns"] for stream in saved["streams"]]
     for i, schema in enumerate(payload_schemas(join.query, kept)):
         table = _payload(parts, i, graph.names[i], schema, rows[i])
         columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
@@ -273,7 +276,7 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int,
             known = not len(rings[0]) or rings[0].max() <= at
             parts.require(bool(known), f"stream {name} has event times beyond its newest one")
     join.payload.fill(modules.capacity, firsts, columns)
-    join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
+    join.n_results, join.n_deleted = saved["counts"]["results"], saved["counts"]["deleted"]
     return windows
 
 
@@ -289,22 +292,22 @@ def _payload(parts: Parts, i: int, stream: str, schema: pa.Schema, rows: int) ->
 
 def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partners, watermark: int | None) -> None:
     query = partners.query
-    firsts, rows = ([one[name] for one in streams] for name in ("first", "rows"))
+    firsts, rows = ([stream[name] for stream in streams] for name in ("first", "rows"))
     columns, times, timed = [], [], query.graph.timed
-    for i, schema in enumerate(payload_schemas(query, partners.shelf.columns)):
+    for i, schema in enumerate(payload_schemas(query, partners.row_store.columns)):
         table = _payload(parts, i, query.streams[i].name, schema, rows[i])
         columns.append([] if table is None else table.columns)
-        own = parts.array(f"stream {i} times", np.int64, (rows[i],)) if timed else np.zeros(0, np.int64)
-        parts.require(bool((np.abs(own) <= FOREVER).all()), f"stream {i} has event times out of range")
-        times.append(own)
+        stream_times = parts.array(f"stream {i} times", np.int64, (rows[i],)) if timed else np.zeros(0, np.int64)
+        parts.require(bool((np.abs(stream_times) <= FOREVER).all()), f"stream {i} has event times out of range")
+        times.append(stream_times)
     ends = [first + n for first, n in zip(firsts, rows, strict=True)]
     kept: list[range | Int64s] = [range(first, end) for first, end in zip(firsts, ends, strict=True)]
-    for i in partners.shelf.numbers:
+    for i in partners.row_store.numbers:
         living = partners.living(i)
         kept[i] = parts.array(f"stream {i} numbers", np.int64, (rows[i],))
         parts.require(np.array_equal(kept[i], living), f"stream {i} keeps other versions than those that live")
-    partners.shelf.fill(firsts, rows, times, columns, {i: np.asarray(kept[i]) for i in partners.shelf.numbers})
-    partners.live = [one["live"] for one in streams]
+    partners.row_store.fill(firsts, rows, times, columns, {i: np.asarray(kept[i]) for i in partners.row_store.numbers})
+    partners.live = [stream["live"] for stream in streams]
     for k, node in enumerate(partners.nodes):
         _fill_ledger(parts, k, node, kept)
     if partners.as_of is not None:
@@ -325,7 +328,7 @@ def _fill_ledger(parts: Parts, k: int, node: TreeNode, kept: list[range | Int64s
     entries = parts.array(f"ledger {k} entries", np.int64, (-1, 2 * n + m))
     options = parts.array(f"ledger {k} options", np.int64, (-1, 2 + m))
     for components in (entries[:, 2 * n :], options[:, 2:]):
-        fits = (components == -1).T | [_among(column, own) for column, own in zip(components.T, kept, strict=True)]
+        fits = (components == -1).T | [_among(column, rows) for column, rows in zip(components.T, kept, strict=True)]
         parts.require(bool(fits.all()), f"ledger {k} has rows that are not kept")
     try:
         serials = ledger.fill(entries, options, node.changelog)

@@ -8,12 +8,12 @@ from stairs.storage.parts import Parts, Plain
 
 def versions_parts(pipeline: Pipeline) -> Plain:
     """Return the part with the versions of each table that has some, without one if there is no such table."""
-    found = [one.to_parts() for one in pipeline.gate.versions.values()]
-    return {"versions": found} if found else {}
+    versions = [newest.to_parts() for newest in pipeline.gate.versions.values()]
+    return {"versions": versions} if versions else {}
 
 
 def load_versions(pipeline: Pipeline, parts: Parts) -> None:
     """Fill the versions of a new pipeline. Raises StateError for parts that do not fit."""
     versions = list(pipeline.gate.versions.values())
-    for own, one in zip(versions, parts.items("versions", len(versions)) if versions else [], strict=True):
-        own.load_parts(one)
+    for newest, part in zip(versions, parts.items("versions", len(versions)) if versions else [], strict=True):
+        newest.load_parts(part)

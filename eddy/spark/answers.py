@@ -22,13 +22,13 @@ Frames = Mapping[str, "DataFrame"]
 
 def names_of(query: Query) -> Iterator[str]:
     """Yield the names under which the rows of a query are given: R, and x.R for the stream R of the query of x."""
-    for one in query.streams:
-        if not isinstance(one.source, Query):
-            yield one.name
+    for stream in query.streams:
+        if not isinstance(stream.source, Query):
+            yield stream.name
             continue
-        for name in names_of(one.source):
+        for name in names_of(stream.source):
             yield name
-            yield f"{one.name}.{name}"
+            yield f"{stream.name}.{name}"
 
 
 def with_answers(query: Query, frames: Frames, joined: Callable[[Query, Frames], DataFrame]) -> tuple[Query, Frames]:
@@ -39,22 +39,23 @@ def with_answers(query: Query, frames: Frames, joined: Callable[[Query, Frames],
     A table that has the answer of a query has rows that are never taken back here, as the last rows of any table in a
     batch join. Raises SparkJoinError for a DataFrame of no stream, and for such a table beside Range windows.
     """
-    derived = [(one, one.source) for one in query.streams if isinstance(one.source, Query)]
+    derived = [(stream, stream.source) for stream in query.streams if isinstance(stream.source, Query)]
     if not derived:
         return query, frames
     check_names(frames, dict.fromkeys(names_of(query)))
-    plain = {one.name for one in query.streams} - {one.name for one, _ in derived}
-    inputs, found = dict[str, Stream](), {name: frame for name, frame in frames.items() if name in plain}
-    for one, source in derived:
-        below = {name: frames.get(f"{one.name}.{name}", frames.get(name)) for name in names_of(source)}
-        found[one.name] = joined(source, {name: frame for name, frame in below.items() if frame is not None})
-        if not isinstance(one, Table):
-            inputs[one.name] = replace(one, schema=source.output_schema, source=None)
+    plain = {stream.name for stream in query.streams} - {stream.name for stream, _ in derived}
+    inputs, new_frames = dict[str, Stream](), {name: frame for name, frame in frames.items() if name in plain}
+    for stream, source in derived:
+        below = {name: frames.get(f"{stream.name}.{name}", frames.get(name)) for name in names_of(source)}
+        new_frames[stream.name] = joined(source, {name: frame for name, frame in below.items() if frame is not None})
+        if not isinstance(stream, Table):
+            inputs[stream.name] = replace(stream, schema=source.output_schema, source=None)
             continue
         if query.graph.timed:
             raise SparkJoinError(
-                f"{one.place}: a batch join with Range windows takes no table that has the answer of a query; join its"
+                f"{stream.place}: a batch join with Range windows takes no table that has the"
+                " answer of a query; join its"
                 " rows in a second join, as a stream with a time column or without Range windows"
             )
-        inputs[one.name] = LastRows(one.name, source.output_schema, window=Unbounded(), filter=one.filter)
-    return query.with_inputs(inputs), found
+        inputs[stream.name] = LastRows(stream.name, source.output_schema, window=Unbounded(), filter=stream.filter)
+    return query.with_inputs(inputs), new_frames

@@ -38,11 +38,11 @@ def with_plain_changes(query: Query, frames: Frames) -> tuple[Query, Frames]:
 
     Raises SparkJoinError for a DataFrame without the columns of envelopes.
     """
-    inputs, found = dict[str, Stream](), dict(frames)
-    for one in query.streams:
-        if isinstance(one, Table) and one.ops == "debezium" and one.name in frames:
-            inputs[one.name], found[one.name] = _plain(one, frames[one.name])
-    return (query.with_inputs(inputs), found) if inputs else (query, frames)
+    inputs, new_frames = dict[str, Stream](), dict(frames)
+    for stream in query.streams:
+        if isinstance(stream, Table) and stream.ops == "debezium" and stream.name in frames:
+            inputs[stream.name], new_frames[stream.name] = _plain(stream, frames[stream.name])
+    return (query.with_inputs(inputs), new_frames) if inputs else (query, frames)
 
 
 def with_last_rows(query: Query, frames: Frames) -> tuple[Query, Frames]:
@@ -51,23 +51,24 @@ def with_last_rows(query: Query, frames: Frames) -> tuple[Query, Frames]:
     A table has one change of each key then, which comes before the rows of streams with event times. So its results are
     never taken back. Raises SparkJoinError for branches with Range windows, and for a DataFrame without changes.
     """
-    inputs, found = dict[str, Stream](), dict(frames)
-    for one in query.streams:
-        if isinstance(one, Table) and one.name in frames:
+    inputs, new_frames = dict[str, Stream](), dict(frames)
+    for stream in query.streams:
+        if isinstance(stream, Table) and stream.name in frames:
             if query.graph.timed and query.branches:
                 raise SparkJoinError(
-                    f"{one.place}: a batch join with Range windows and branches takes no tables; join its last rows as"
+                    f"{stream.place}: a batch join with Range windows and branches takes no"
+                    " tables; join its last rows as"
                     " a stream with a time column, or without Range windows"
                 )
             given: dict[str, Any] = {"ops": None, "version": None, "tombstones": None, "late": None, "window": None}
             # Event times are compared with those of all streams, but not with tables.
-            inputs[one.name] = (
-                replace(one, **given)
+            inputs[stream.name] = (
+                replace(stream, **given)
                 if query.graph.timed
-                else LastRows(one.name, one.schema, window=Unbounded(), filter=one.filter)
+                else LastRows(stream.name, stream.schema, window=Unbounded(), filter=stream.filter)
             )
-            found[one.name] = _last(one, frames[one.name])
-    return (query.with_inputs(inputs), found) if inputs else (query, frames)
+            new_frames[stream.name] = _last(stream, frames[stream.name])
+    return (query.with_inputs(inputs), new_frames) if inputs else (query, frames)
 
 
 def _last(table: Table, frame: DataFrame) -> DataFrame:
@@ -195,7 +196,9 @@ def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
     def field(part: str, name: str) -> Column:
         return frame[f"{part}.{quoted(name)}"]
 
-    shown = [one for one in (OP_COLUMN, BEFORE, AFTER, KEY, SOURCE, str(table.version)) if one in frame.columns]
+    shown = [
+        column for column in (OP_COLUMN, BEFORE, AFTER, KEY, SOURCE, str(table.version)) if column in frame.columns
+    ]
 
     def refused(holds: Column, problem: str, remedy: str) -> Column:
         values = {name: frame[quoted(name)] for name in shown}
@@ -211,18 +214,18 @@ def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
     if BEFORE in keyed:
         same = [field(BEFORE, name).isNull() | (field(BEFORE, name) == new[name]) for name in table.keys]
         known, kept = [field(BEFORE, name).isNotNull() for name in table.keys], same[0]
-        for one in same[1:]:
-            kept &= one
+        for condition in same[1:]:
+            kept &= condition
         moved = upserts & ~kept
-        for one in known:
-            moved &= one
+        for condition in known:
+            moved &= condition
     name = table.version
     while name in table.schema.names:
         name += "_"
-    kinds = {one: structs[AFTER][one].dataType for one in table.schema.names}
+    kinds = {column: structs[AFTER][column].dataType for column in table.schema.names}
 
     def change(op: str, values: Mapping[str, Column]) -> Column:
-        columns = [values.get(one, F.lit(None)).cast(kind) for one, kind in kinds.items()]
+        columns = [values.get(field_name, F.lit(None)).cast(kind) for field_name, kind in kinds.items()]
         named = [column.alias(f"c{k}") for k, column in enumerate(columns)]
         return F.struct(F.lit(op).alias("op"), version.alias("version"), *named)
 
@@ -256,11 +259,11 @@ def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
     )
     end, begin = change(DELETES[0], old), change(UPSERTS[0], new)
     changes = F.array(F.when((deletes | moved) & problems.isNull(), end), F.when(upserts & problems.isNull(), begin))
-    present = F.filter(changes, lambda one: one.isNotNull())
+    present = F.filter(changes, lambda entry: entry.isNotNull())
     rows = frame.select(F.explode(F.when(problems.isNull(), present)).alias("change"))
     schema = table.schema.append(pa.field(name, pa.int64()))
     options: dict[str, Any] = {"schema": schema, "ops": "column", "version": name, "window": None}
-    columns = [F.col(f"change.c{k}").alias(one) for k, one in enumerate(table.schema.names)]
+    columns = [F.col(f"change.c{k}").alias(column) for k, column in enumerate(table.schema.names)]
     columns += [F.col("change.version").alias(name), F.col("change.op").alias(OP_COLUMN)]
     return replace(table, **options), rows.select(*columns)
 
@@ -270,8 +273,8 @@ def _version(table: Table, frame: DataFrame, parts: Mapping[str, set[str]]) -> C
     from pyspark.sql import functions as F
 
     name = str(table.version)
-    found = [frame[f"{SOURCE}.{quoted(name)}"]] if name in parts.get(SOURCE, ()) else []
-    if found and name == POSITION:
+    versions = [frame[f"{SOURCE}.{quoted(name)}"]] if name in parts.get(SOURCE, ()) else []
+    if versions and name == POSITION:
         if FILE not in parts[SOURCE]:
             raise SparkJoinError(
                 f"{table.place}: version={POSITION!r} is a position in a file of the log, and {SOURCE!r} of its"
@@ -279,11 +282,11 @@ def _version(table: Table, frame: DataFrame, parts: Mapping[str, set[str]]) -> C
             )
         number = F.regexp_extract(frame[f"{SOURCE}.{FILE}"], "([0-9]{1,6})$", 1)
         bits = F.shiftleft(F.when(number != "", number).cast("bigint"), POSITION_BITS)
-        found = [bits + found[0].cast("bigint")]
-    found += [frame[quoted(name)]] if name in frame.columns else []
-    if not found:
+        versions = [bits + versions[0].cast("bigint")]
+    versions += [frame[quoted(name)]] if name in frame.columns else []
+    if not versions:
         raise SparkJoinError(
             f"{table.place}: neither {SOURCE!r} of its envelopes nor the DataFrame has the version {name!r};"
             f" the DataFrame has {', '.join(frame.columns)}"
         )
-    return F.coalesce(*found).cast("bigint")
+    return F.coalesce(*versions).cast("bigint")

@@ -101,7 +101,7 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
         sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         ops = [pa.field(OP_COLUMN, pa.string())] if isinstance(stream, KeyedInput) and stream.ops == "column" else []
         for field in (*stream.schema, *ops):
-            same = [one for one in frame.columns if _key(one, sensitive) == _key(field.name, sensitive)]
+            same = [column for column in frame.columns if _key(column, sensitive) == _key(field.name, sensitive)]
             if same != [field.name]:
                 how = "" if sensitive or len(same) < 2 else ", as spark.sql.caseSensitive=false ignores case"
                 raise SparkJoinError(

@@ -64,6 +64,6 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     if not checked:
         return df
     check_workers(df.sparkSession)
-    fields = [StructField(f"c{k}", one.dataType, one.nullable, one.metadata) for k, one in enumerate(df.schema)]
+    fields = [StructField(f"c{k}", field.dataType, field.nullable, field.metadata) for k, field in enumerate(df.schema)]
     kept = numbered(df, df.columns).mapInArrow(_FilterRows(checked, df.columns), StructType(fields))
     return kept.toDF(*df.columns)

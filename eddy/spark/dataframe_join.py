@@ -109,7 +109,7 @@ def _prepare(
         kind = prepare_batch if query.aggregation is None else prepare_groups
         return kind(query, frames, engines, partitioning)
     if not all(streams.values()):
-        batch = next(name for name, own in streams.items() if not own)
+        batch = next(name for name, streamed in streams.items() if not streamed)
         raise SparkJoinError(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
@@ -120,7 +120,7 @@ def _prepare(
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 
-    derived = [one.place for one in query.streams if one.source is not None]
+    derived = [stream.place for stream in query.streams if stream.source is not None]
     if derived:
         raise SparkJoinError(
             f"{derived[0]} has the rows of a query: a streaming join has no queries over queries; run this query as a"
@@ -152,8 +152,8 @@ def _prepare(
         query = without_groups(query)
     elif query.ranking is not None:
         query = ranked_join(query)
-    found = prepare(query, frames, engines, partitioning, streaming)
-    return found if grouped is query else replace(found, grouped=grouped)
+    prepared = prepare(query, frames, engines, partitioning, streaming)
+    return prepared if grouped is query else replace(prepared, grouped=grouped)
 
 
 def check_changelog(query: Query, engines: EngineOptions, streaming: StreamingOptions) -> None:
@@ -184,7 +184,7 @@ def check_changelog(query: Query, engines: EngineOptions, streaming: StreamingOp
 
 def _below(given: Mapping[str, Any], query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
     """Return the results of a query that is an input of another one; its plan, states and placement are its own."""
-    own = {name: value for name, value in given.items() if name not in ("plan", "store", "placement", "order_by")}
-    prepared = _prepare(query, frames, own)
+    options = {name: value for name, value in given.items() if name not in ("plan", "store", "placement", "order_by")}
+    prepared = _prepare(query, frames, options)
     assert isinstance(prepared, BatchJoin | GroupedJoin | HopJoin | TopJoin)
     return prepared.frame()

@@ -53,14 +53,14 @@ class StreamDirectory:
         root = root.rstrip("/")
         there = system.get_file_info(root or "/")
         if there.is_file:
-            found, root = [there], root.rpartition("/")[0]
+            entries, root = [there], root.rpartition("/")[0]
         else:
             deep = self.recursive or bool(patterns)
-            found = system.get_file_info(pyarrow.fs.FileSelector(root or "/", allow_not_found=True, recursive=deep))
-        new = [one for one in found if one.is_file and one.path not in seen]
-        new = [one for one in new if self._takes(one.path[len(root) :].strip("/").split("/"), patterns)]
-        files = [File(one.path, one.size) for one in sorted(new, key=lambda one: (one.mtime_ns, one.path))]
-        return files, {one.path for one in found}
+            entries = system.get_file_info(pyarrow.fs.FileSelector(root or "/", allow_not_found=True, recursive=deep))
+        new = [entry for entry in entries if entry.is_file and entry.path not in seen]
+        new = [entry for entry in new if self._takes(entry.path[len(root) :].strip("/").split("/"), patterns)]
+        files = [File(entry.path, entry.size) for entry in sorted(new, key=lambda entry: (entry.mtime_ns, entry.path))]
+        return files, {entry.path for entry in entries}
 
     def take(self, files: Sequence[File], start: int) -> int:
         """Return the end of a micro-batch that begins with file number `start` of the files."""
@@ -76,7 +76,7 @@ class StreamDirectory:
     def _split(self) -> tuple[str, list[str]]:
         """Return the path up to the first pattern, and the remaining segments."""
         segments = self.path.split("/")
-        first = next((k for k, one in enumerate(segments) if _PATTERN & set(one)), len(segments))
+        first = next((k for k, segment in enumerate(segments) if _PATTERN & set(segment)), len(segments))
         return "/".join(segments[:first]) or "/", segments[first:]
 
     def _takes(self, below: list[str], patterns: list[str]) -> bool:

@@ -20,10 +20,10 @@ class MalformedMessageError(SparkJoinError):
     """A message of a topic cannot be decoded. The error is permanent, so the task is not repeated."""
 
 
-def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
+def _family(kind: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
     """Yield an error class and all classes derived from it."""
-    yield one
-    for derived in one.__subclasses__():
+    yield kind
+    for derived in kind.__subclasses__():
         yield from _family(derived)
 
 
@@ -46,9 +46,9 @@ def error_of_worker(problem: BaseException) -> EddyError | None:
     """
     if isinstance(problem, EddyError):
         return problem
-    family = {one.__name__: one for one in _family()}
-    found = [one for one in _LAST_LINE.findall(str(problem)) if one[0] in family]
-    if not found:
+    family = {kind.__name__: kind for kind in _family()}
+    lines = [line for line in _LAST_LINE.findall(str(problem)) if line[0] in family]
+    if not lines:
         return None
-    name, message = found[-1]
+    name, message = lines[-1]
     return family[name](message)

@@ -108,10 +108,10 @@ class PartitionOptions:
     @property
     def memory_bytes(self) -> int | None:
         """`memory` as a number of bytes."""
-        found = whole(self.memory)
+        size = whole(self.memory)
         if isinstance(self.memory, str) and (parts := _SIZE.fullmatch(self.memory)) and parts[2] in _UNITS:
-            found = int(float(parts[1]) * _UNITS[parts[2]])
-        return None if found is None or found < 1 else found
+            size = int(float(parts[1]) * _UNITS[parts[2]])
+        return None if size is None or size < 1 else size
 
 
 @dataclass(frozen=True)
@@ -265,17 +265,17 @@ def takes_options(*keywords: type) -> Callable[[Function], Function]:
 
     As Python does, the function raises TypeError for an unknown name.
     """
-    known = {name for one in keywords for name in one.__optional_keys__ | one.__required_keys__}  # type: ignore[attr-defined]
+    known = {name for kind in keywords for name in kind.__optional_keys__ | kind.__required_keys__}  # type: ignore[attr-defined]
     shown = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type)
         for kind in _KINDS
-        for one in fields(kind)
-        if one.name in known
+        for option in fields(kind)
+        if option.name in known
     ]
 
     def decorated(function: Function) -> Function:
         written = inspect.signature(function)
-        plain = [one for one in written.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        plain = [parameter for parameter in written.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
         signature = written.replace(parameters=[*plain, *shown])
 
         @wraps(function)
@@ -290,4 +290,4 @@ def takes_options(*keywords: type) -> Callable[[Function], Function]:
 
 
 def _names(kind: type) -> set[str]:
-    return {one.name for one in fields(kind)}
+    return {option.name for option in fields(kind)}

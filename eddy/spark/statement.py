@@ -63,8 +63,8 @@ def sql(
     """
     frames = {name: _view(spark, name) for name in tables_of(text)}
     known = times or {}, windows or {}, tables or {}
-    for what, own in zip(("times", "windows", "tables"), known, strict=True):
-        unknown = sorted(set(own) - set(frames))
+    for what, by_view in zip(("times", "windows", "tables"), known, strict=True):
+        unknown = sorted(set(by_view) - set(frames))
         if unknown:
             raise SparkJoinError(
                 f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}"
@@ -75,26 +75,26 @@ def sql(
         for name, frame in frames.items()
     ]
     source, asked = unexplained(text)
-    found = read_sql(source.text, streams, lateness=lateness, expiry=expiry)
+    parsed = read_sql(source.text, streams, lateness=lateness, expiry=expiry)
     if asked:
-        queries = found.queries if isinstance(found, UnionAll) else (found,)
-        return "\nUNION ALL\n".join(explain(one, one.inputs(frames), **options) for one in queries)
-    if isinstance(found, Query):
-        return join(found, found.inputs(frames), **options)
+        queries = parsed.queries if isinstance(parsed, UnionAll) else (parsed,)
+        return "\nUNION ALL\n".join(explain(query, query.inputs(frames), **options) for query in queries)
+    if isinstance(parsed, Query):
+        return join(parsed, parsed.inputs(frames), **options)
     if any(frame.isStreaming for frame in frames.values()):
         raise SparkJoinError(
             "UNION ALL over streaming views is not one job; start each SELECT with a checkpoint of its own, or give the"
             " queries to an eddy.spark.Hub"
         )
-    joined: list[DataFrame] = [join(one, one.inputs(frames), **options) for one in found.queries]
-    return reduce(lambda one, other: one.union(other), joined)
+    joined: list[DataFrame] = [join(query, query.inputs(frames), **options) for query in parsed.queries]
+    return reduce(lambda frame, other: frame.union(other), joined)
 
 
 def _view(spark: SparkSession, name: str) -> DataFrame:
     """Return the DataFrame of a view."""
     quoted = ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
     if not spark.catalog.tableExists(quoted):
-        views = ", ".join(sorted(one.name for one in spark.catalog.listTables())) or "none"
+        views = ", ".join(sorted(view.name for view in spark.catalog.listTables())) or "none"
         raise SparkJoinError(
             f"there is no view {name!r}; there are {views}; name a DataFrame with createOrReplaceTempView({name!r})"
         )
@@ -125,8 +125,8 @@ def _table(name: str, frame: DataFrame, options: Mapping[str, Any]) -> Table | V
             f"tables: view {name!r} has the option {unknown[0]!r}; give {', '.join(known[:-1])} or {known[-1]}"
         )
     kind: Any = VersionedTable if "time" in options else Table
-    found: Table | VersionedTable = kind(name, _stream(name, frame, {}, {}).schema, **options)
-    return found
+    table: Table | VersionedTable = kind(name, _stream(name, frame, {}, {}).schema, **options)
+    return table
 
 
 def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:

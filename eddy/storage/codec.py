@@ -97,7 +97,8 @@ class Encoded:
             "nulls": nulls,
             "offset": offset,
             "buffers": [
-                None if one is None else self._place(one.address, memoryview(one).cast("B")) for one in buffers
+                None if buffer is None else self._place(buffer.address, memoryview(buffer).cast("B"))
+                for buffer in buffers
             ],
             "children": [self._arrow(child) for child in children],
             "dictionary": None if dictionary is None else self._arrow(dictionary),
@@ -106,15 +107,15 @@ class Encoded:
     def _place(self, address: int, memory: memoryview) -> list[int]:
         if not memory.nbytes:
             return [0, 0, 0]
-        found = None if self._place_of is None else self._place_of(address)
-        if found is not None and found[0] in self.reused:
-            return [self.reused[found[0]], found[1], memory.nbytes]
+        location = None if self._place_of is None else self._place_of(address)
+        if location is not None and location[0] in self.reused:
+            return [self.reused[location[0]], location[1], memory.nbytes]
         self.count += 1
-        if found is None:
+        if location is None:
             self.fresh.append((self.count - 1, memory))
             return [self.count - 1, 0, memory.nbytes]
-        self.reused[found[0]] = self.count - 1
-        return [self.count - 1, found[1], memory.nbytes]
+        self.reused[location[0]] = self.count - 1
+        return [self.count - 1, location[1], memory.nbytes]
 
 
 def places_in(index: bytes | memoryview, n: int, begin: int, end: int) -> Int64s:
@@ -156,19 +157,19 @@ class Blocks(Memory):
             if type(values) is not list or not all(type(value) is number for value in values):
                 raise FormError(f"{shown(place)} is no array of {dtype}")
             try:
-                found = np.array(values, dtype)
+                array = np.array(values, dtype)
             except OverflowError:
                 raise FormError(f"{shown(place)} holds numbers that are no {dtype}") from None
         else:
             memory = self._range(place)
             if memory.nbytes % kind.itemsize:
                 raise FormError(f"{memory.nbytes} bytes are no array of {dtype}")
-            found = np.ndarray((memory.nbytes // kind.itemsize,), kind, memory)
+            array = np.ndarray((memory.nbytes // kind.itemsize,), kind, memory)
             if memory.readonly:
-                found = found.astype(dtype)
-        if found.size % max(1, known) if -1 in shape else found.size != known:
-            raise FormError(f"{found.size} numbers are no array of shape {shape}")
-        return found.reshape(shape)
+                array = array.astype(dtype)
+        if array.size % max(1, known) if -1 in shape else array.size != known:
+            raise FormError(f"{array.size} numbers are no array of shape {shape}")
+        return array.reshape(shape)
 
     def batch(self, place: object, schema: pa.Schema) -> pa.RecordBatch:
         """Return a record batch, every array validated."""
@@ -189,27 +190,27 @@ class Blocks(Memory):
         kind, _, _, _, buffers, children, dictionary = like
         values: dict[str, Any] = place if isinstance(place, dict) else {}
         numbers = [values.get(name) for name in ("length", "offset")]
-        nulls, own, below, words = (values.get(name) for name in ("nulls", "buffers", "children", "dictionary"))
+        nulls, extents, below, words = (values.get(name) for name in ("nulls", "buffers", "children", "dictionary"))
         # A view type may have any number of further buffers.
         views = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
         fits = (
             _naturals(numbers)
             and type(nulls) is int
-            and type(own) is list
-            and (len(own) == len(buffers) or (views and len(own) > len(buffers)))
+            and type(extents) is list
+            and (len(extents) == len(buffers) or (views and len(extents) > len(buffers)))
             and type(below) is list
             and len(below) == len(children)
             and (words is None) == (dictionary is None)
         )
-        if not fits or own is None or below is None:
+        if not fits or extents is None or below is None:
             raise FormError(f"{shown(place)} is no array of {kind}")
         return (
             kind,
             numbers[0],
             nulls,
             numbers[1],
-            [None if one is None else pa.py_buffer(self._range(one)) for one in own],
-            [self._arrow_data(one, child) for one, child in zip(below, children, strict=True)],
+            [None if extent is None else pa.py_buffer(self._range(extent)) for extent in extents],
+            [self._arrow_data(part, child) for part, child in zip(below, children, strict=True)],
             None if dictionary is None else self._arrow_data(words, dictionary),
         )
 

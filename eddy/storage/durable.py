@@ -48,10 +48,10 @@ def make_directories(*directories: Path, mode: int = PRIVATE_DIRECTORY) -> None:
         if directory.is_dir():
             continue
         # A parent that is a file is not replaced, so that the error of the system names it.
-        missing = [directory, *(one for one in directory.parents if not one.exists())]
-        for one in reversed(missing):
-            one.mkdir(exist_ok=True, mode=mode)
-            sync_directory(one.parent)
+        missing = [directory, *(parent for parent in directory.parents if not parent.exists())]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True, mode=mode)
+            sync_directory(path.parent)
 
 
 def private_opener(path: str, flags: int) -> int:

@@ -31,10 +31,10 @@ LEAST_KEY_BYTES = 16
 
 def digest(*parts: bytes | memoryview | pa.Buffer, size: int = DIGEST_BYTES) -> bytes:
     """Return the first bytes of the SHA-256 of some parts, one after the other."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.digest()[:size]
+        hasher.update(part)
+    return hasher.digest()[:size]
 
 
 class Seal:

@@ -21,8 +21,8 @@ def layout(kind: pa.DataType) -> pa.DataType:
     Arrow gives a view of sliced runs within another array a wrong length.
     """
 
-    def field(one: pa.Field) -> pa.Field:
-        return one.with_type(layout(one.type))
+    def field(member: pa.Field) -> pa.Field:
+        return member.with_type(layout(member.type))
 
     if isinstance(kind, pa.BaseExtensionType):
         return layout(kind.storage_type)
@@ -55,7 +55,7 @@ def layout(kind: pa.DataType) -> pa.DataType:
     if pt.is_map(kind):
         return pa.map_(field(kind.key_field), field(kind.item_field), kind.keys_sorted)
     if pt.is_struct(kind):
-        return pa.struct([field(one) for one in kind])
+        return pa.struct([field(member) for member in kind])
     if pt.is_union(kind):
         return pa.union([field(kind.field(i)) for i in range(kind.num_fields)], kind.mode, kind.type_codes)
     return kind
@@ -70,11 +70,11 @@ def _has_runs(kind: pa.DataType) -> bool:
     return pt.is_run_end_encoded(kind) or any(map(_has_runs, parts))
 
 
-def check_array(column: pa.Array, own: pa.DataType) -> None:
+def check_array(column: pa.Array, kind: pa.DataType) -> None:
     """Raise one of UNSOUND for an array whose buffers are too small, or whose offsets or indices lead out of it.
 
-    own   the layout of its type
+    kind  the layout of its type
     """
     column.validate()
     stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
-    (stored if stored.type == own else stored.view(own)).validate(full=True)
+    (stored if stored.type == kind else stored.view(kind)).validate(full=True)

@@ -30,7 +30,7 @@ def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
     if all(pt.is_integer(kind) for kind in kinds):
         return pa.int64()
     kind = unified(kinds)
-    if kind == SECONDS and all(pt.is_timestamp(one) for one in kinds):
+    if kind == SECONDS and all(pt.is_timestamp(time_type) for time_type in kinds):
         kind = pa.timestamp(finest(kinds), None if kinds[0].tz is None else "UTC")
     if kind is None or not (pt.is_timestamp(kind) or pt.is_date(kind)):
         return None
@@ -75,12 +75,12 @@ def reach(kind: pa.DataType) -> str:
     )
 
 
-def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, what: str) -> int:
+def ticks(span: int | timedelta, common: pa.DataType, column_type: pa.DataType | None, what: str) -> int:
     """Return a span in ticks of the common time type.
 
-    span  a timedelta, or a whole number in units of `own`, which is no type of timestamps: 5 of which unit?
-    own   the type of a time column, None = the common time type
-    what  the name of the span in errors
+    span         a timedelta; or a whole number in units of `column_type`, unless that is a type of timestamps
+    column_type  the type of a time column, None = the common time type
+    what         the name of the span in errors
 
     Raises QueryError for a number where event times are timestamps, except 0, and for a span that is not a whole number
     of ticks from 0 to 2^61.
@@ -92,35 +92,35 @@ def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, w
             # A timedelta of pandas.
             seconds += Fraction(span.nanoseconds, 10**9)  # type: ignore[attr-defined]
         if pa.types.is_date(common):
-            found = seconds / 86_400
+            exact = seconds / 86_400
         elif per_second is None:
             raise QueryError(f"{what}: {span} is a timedelta, but event times are integers; give a whole number")
         else:
-            found = seconds * per_second
+            exact = seconds * per_second
     else:
-        own_per_second = ticks_per_second(own) if own is not None else None
+        own_per_second = ticks_per_second(column_type) if column_type is not None else None
         if per_second is not None and span and not isinstance(span, Units):
             raise QueryError(
                 f"{what}: the number {span} has no unit, and event times are {common}. Give a timedelta:"
                 f" timedelta(seconds={span}), if seconds are meant"
             )
-        found = Fraction(span)
+        exact = Fraction(span)
         if per_second is not None and own_per_second is not None:
-            found *= Fraction(per_second, own_per_second)
-    if found.denominator != 1 or not 0 <= found <= FOREVER:
+            exact *= Fraction(per_second, own_per_second)
+    if exact.denominator != 1 or not 0 <= exact <= FOREVER:
         raise QueryError(
             f"{what}: {span} is not a whole number of ticks from 0 to 2^61 of the time type {common}; use a finer"
             " time type or another span"
         )
-    return int(found)
+    return int(exact)
 
 
-def span_of(count: int, common: pa.DataType, own: pa.DataType) -> Units | timedelta:
+def span_of(count: int, common: pa.DataType, column_type: pa.DataType) -> Units | timedelta:
     """Return ticks of the common time type as a span of a time column, rounded up to its units.
 
     The span is a timedelta if the column has timestamps of microseconds or coarser units.
     """
-    per_second, own_per_second = ticks_per_second(common), ticks_per_second(own)
+    per_second, own_per_second = ticks_per_second(common), ticks_per_second(column_type)
     if per_second is None or own_per_second is None:
         return Units(count)
     units = -(-count * own_per_second // per_second)

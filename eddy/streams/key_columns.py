@@ -62,7 +62,7 @@ def with_key_columns(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         if name == _ONLY:
             rows = rows.append_column(name, pa.array(np.zeros(len(rows), np.int8)))
             continue
-        column = next(own for own in rows.schema.names if name in _parts(own))
+        column = next(candidate for candidate in rows.schema.names if name in _parts(candidate))
         for part, values in zip(_parts(column), _divided(rows.column(column)), strict=True):
             rows = rows.append_column(part, values)
     return rows

@@ -35,12 +35,12 @@ a function  called with the failed rows, a table of the columns `eddy.results.fa
 
 def checked_span(span: object, what: str) -> int | timedelta:
     """Return a lateness or an idle_after. Raises QueryError unless it is a span of 0 or more."""
-    found = span if isinstance(span, timedelta | Units) else whole(span)
-    if found is None:
+    checked = span if isinstance(span, timedelta | Units) else whole(span)
+    if checked is None:
         raise QueryError(f"{what} must be a timedelta or a whole number of ticks, not {span!r}")
-    if (found < timedelta(0)) if isinstance(found, timedelta) else (found < 0):
-        raise QueryError(f"{what} {found!r} is negative; give 0 or more")
-    return found
+    if (checked < timedelta(0)) if isinstance(checked, timedelta) else (checked < 0):
+        raise QueryError(f"{what} {checked!r} is negative; give 0 or more")
+    return checked
 
 
 def check_late(late: object, place: str) -> None:

@@ -33,17 +33,17 @@ def schema_of(given: object, where: str) -> pa.Schema:
     with `where`.
     """
     try:
-        found = _read(given, where)
+        schema = _read(given, where)
     except QueryError:
         raise
     except Exception as error:
         raise QueryError(f"{where}the schema of a {type(given).__name__} cannot be read: {error}") from error
-    if found is None:
+    if schema is None:
         raise QueryError(
             f"{where}its schema is a {type(given).__name__}; give a pyarrow.Schema, a frame of pandas, Polars or Spark,"
             " a relation of DuckDB, or a dict such as {'user': 'int64', 'at': pa.timestamp('us')}"
         )
-    return found
+    return schema
 
 
 def _read(given: Any, where: str) -> pa.Schema | None:
@@ -104,5 +104,5 @@ def _type_of(kind: Any, where: str) -> pa.DataType:
         import polars
 
         return polars.Series([], dtype=kind).to_arrow().type
-    classes = ", ".join(found.__name__ for found in PYTHON_TYPES)
+    classes = ", ".join(python_type.__name__ for python_type in PYTHON_TYPES)
     raise QueryError(f"{where}{kind!r} is no type of a column; give a type of pyarrow, its name, or one of {classes}")

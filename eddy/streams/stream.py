@@ -104,10 +104,10 @@ class Stream:
             raise QueryError(f"{self.place}: its schema has {fault}")
         if PRESENCE in self.schema.names:
             raise QueryError(f"{self.place}: no column can be named {PRESENCE!r}; rename it")
-        for one in self.schema:
-            why = unfit(one.type)
+        for column in self.schema:
+            why = unfit(column.type)
             if why is not None:
-                raise QueryError(f"{self.place}: column {one.name!r} is {one.type}: {why}")
+                raise QueryError(f"{self.place}: column {column.name!r} is {column.type}: {why}")
         if not isinstance(self.window, Rows | Range | Unbounded | None):
             raise QueryError(
                 f"{self.place}: its window must be eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not {self.window!r}"
@@ -162,5 +162,5 @@ def no_input(name: object, streams: Sequence[Stream]) -> str:
     for stream in streams:
         names.setdefault(stream.noun, []).append(stream.name)
     near = nearest(name, (stream.name for stream in streams))
-    known = ", the ".join(f"{noun}s are {', '.join(own)}" for noun, own in names.items())
+    known = ", the ".join(f"{noun}s are {', '.join(members)}" for noun, members in names.items())
     return f"there is no {' or '.join(names)} {name!r}{near}; the {known}"

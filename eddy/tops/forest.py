@@ -19,6 +19,7 @@ from eddy.tops.kernels import DONE, WRONG, differ, enter, judge, list_first, set
 from eddy.tops.ranked import RankedRows
 from eddy.tops.stored_rows import StoredRows, plain_column
 from eddy.tops.trees import (
+    GROUP,
     LEAST_NODES,
     LEFT,
     MARK,
@@ -26,7 +27,6 @@ from eddy.tops.trees import (
     N_FREE,
     N_NEXT,
     N_REMOVED,
-    OWNER,
     PRIORITY,
     RIGHT,
     ROW,
@@ -127,7 +127,7 @@ class Forest:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = sum(one.nbytes for one in self.trees)
+        arrays = sum(array.nbytes for array in self.trees)
         return arrays + self.groups.nbytes + self.texts.nbytes + self.rows.nbytes
 
     # A push
@@ -140,11 +140,15 @@ class Forest:
         """
         self._compact()
         keys, words = self.ranked.keys(table, self.texts), self.ranked.places(table, self.texts)
-        numbers, own = numbered(keys)
-        keys = keys[own]
+        numbers, distinct = numbered(keys)
+        keys = keys[distinct]
         slots = self._slots(keys)
         roots, texts, first = self.groups.cells, self.texts.arena, len(self.rows)
-        edges, touched, reaches = np.empty(len(own), np.int64), np.empty(len(own), np.int64), np.empty_like(numbers)
+        edges, touched, reaches = (
+            np.empty(len(distinct), np.int64),
+            np.empty(len(distinct), np.int64),
+            np.empty_like(numbers),
+        )
         total = judge(self.trees, texts, roots, slots, self.n, words, numbers, edges, touched, reaches)
         if self.most:
             # What comes after the edge now comes after it for ever.
@@ -202,7 +206,9 @@ class Forest:
     def _grow(self) -> None:
         trees = self.trees
         room = len(trees.nodes)
-        self._allowance.ask(sum(one.nbytes for one in trees) - trees.path.nbytes, f"room for {2 * room:,} rows of top")
+        self._allowance.ask(
+            sum(array.nbytes for array in trees) - trees.path.nbytes, f"room for {2 * room:,} rows of top"
+        )
         self.planted = self.planted._replace(trees=longer_trees(trees, 2 * room))
 
     def difference(self, before: Answers, after: Answers, paired: bool) -> Int64s:
@@ -210,8 +216,8 @@ class Forest:
 
         paired   whether the nodes at one place of a group are one row, before and after a change
         """
-        found = np.empty((len(before.nodes) + len(after.nodes), 3), np.int64)
-        return found[: differ(self.trees, *before, *after, int(paired), found)]
+        changes = np.empty((len(before.nodes) + len(after.nodes), 3), np.int64)
+        return changes[: differ(self.trees, *before, *after, int(paired), changes)]
 
     def settle(self, commit: Taken) -> None:
         """End a push that has happened. Idempotent."""
@@ -273,16 +279,16 @@ class Forest:
         roots = place[groups.cells[slots, 0] - 1] + 1
         owners = np.zeros(groups.capacity, np.int64)
         owners[slots] = smaller.write(groups.keys[slots], roots[:, None], np.ones(len(slots), np.bool_))
-        found = longer_trees(
+        packed = longer_trees(
             empty_trees(self.ranked.width, self.ranked.kinds, trees.seeds),
             max(LEAST_NODES, 1 << (2 * n).bit_length()),
         )
-        own = trees.nodes[live]
-        own[:, [LEFT, RIGHT]] = place[own[:, [LEFT, RIGHT]]]
-        own[:, OWNER] = owners[own[:, OWNER]]
-        found.nodes[:n], found.words[:n] = own, trees.words[live]
-        found.meta[N_NEXT] = n
-        self.planted = Planted(found, smaller, self.rows)
+        nodes = trees.nodes[live]
+        nodes[:, [LEFT, RIGHT]] = place[nodes[:, [LEFT, RIGHT]]]
+        nodes[:, GROUP] = owners[nodes[:, GROUP]]
+        packed.nodes[:n], packed.words[:n] = nodes, trees.words[live]
+        packed.meta[N_NEXT] = n
+        self.planted = Planted(packed, smaller, self.rows)
 
     def _compact(self) -> None:
         """Drop rows that no tree has, if they are more than half. O(1) per row that has left, amortized."""
@@ -303,9 +309,9 @@ class Forest:
         if len(live) != len(self) or (trees.nodes[live, MARK] != 0).any():
             raise StateError(f"{len(live)} nodes are in trees, and {len(self)} slots are in use")
         seen = 0
-        own = self.ranked.ranks(trees.words[live], self.texts)
-        ranks = np.zeros((len(trees.nodes), own.shape[1]), np.int64)
-        ranks[live] = own
+        live_ranks = self.ranked.ranks(trees.words[live], self.texts)
+        ranks = np.zeros((len(trees.nodes), live_ranks.shape[1]), np.int64)
+        ranks[live] = live_ranks
         for slot in groups.slots.tolist():
             nodes = _in_order(trees, int(groups.cells[slot, 0]) - 1)
             seen += len(nodes)
@@ -313,7 +319,7 @@ class Forest:
             # Rows of one group are different from each other.
             if not len(nodes) or not np.array_equal(np.lexsort(rows.T[::-1]), np.arange(len(nodes))):
                 raise StateError("a group has no row, or its rows are in another order")
-            if len(np.unique(rows, axis=0)) != len(nodes) or (trees.nodes[nodes, OWNER] != slot).any():
+            if len(np.unique(rows, axis=0)) != len(nodes) or (trees.nodes[nodes, GROUP] != slot).any():
                 raise StateError("a group has a row twice, or that of another group")
             if self.most and len(nodes) > self.most:
                 raise StateError(f"a group keeps {len(nodes)} rows, which is more than {self.most}")
@@ -326,16 +332,16 @@ class Forest:
 
 def _in_order(trees: Trees, root: int) -> Int64s:
     """Return the nodes of a tree in order. Raises StateError for a wrong size, or a wrong priority."""
-    found, path, at = list[int](), list[int](), root
+    nodes, path, at = list[int](), list[int](), root
     while at >= 0 or path:
         while at >= 0:
             path.append(at)
             at = int(trees.nodes[at, LEFT])
         at = path.pop()
-        found.append(at)
+        nodes.append(at)
         node = trees.nodes[at]
         below = trees.nodes[[int(k) for k in (node[LEFT], node[RIGHT]) if k >= 0]]
         if node[SIZE] != 1 + below[:, SIZE].sum() or (below[:, PRIORITY] > node[PRIORITY]).any():
             raise StateError("a tree has another size than its nodes, or is no heap")
         at = int(node[RIGHT])
-    return np.array(found, np.int64)
+    return np.array(nodes, np.int64)

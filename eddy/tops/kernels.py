@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eddy.tops.treap import add, compare, find_node, link, node_at, remove, size_of, unlink
-from eddy.tops.trees import ADDED, LEFT, MARK, N_ADDED, N_FREE, N_NEXT, N_REMOVED, OWNER, RIGHT, ROW, Int64s, Trees
+from eddy.tops.trees import ADDED, GROUP, LEFT, MARK, N_ADDED, N_FREE, N_NEXT, N_REMOVED, RIGHT, ROW, Int64s, Trees
 from stairs.kernels.accelerate import jit, u64
 from stairs.kernels.byte_strings import BytesArena
 
@@ -41,9 +41,9 @@ def judge(
     for row in range(words.shape[0]):
         g = numbers[u64(row)]
         edge = edges[u64(g)]
-        found = edge < 0 or compare(trees, texts, words, row, edge) <= 0
-        reaches[u64(row)] = 1 if found else 0
-        if found and not touched[u64(g)]:
+        qualifies = edge < 0 or compare(trees, texts, words, row, edge) <= 0
+        reaches[u64(row)] = 1 if qualifies else 0
+        if qualifies and not touched[u64(g)]:
             touched[u64(g)] = 1
             total += min(n, size_of(trees, roots[u64(slots[u64(g)]), 0] - 1))
     return total
@@ -101,7 +101,7 @@ def enter(
         for k in range(words.shape[1]):
             trees.words[u64(node), u64(k)] = words[u64(row), u64(k)]
         nodes[u64(node), ROW] = first + row
-        nodes[u64(node), OWNER] = group
+        nodes[u64(node), GROUP] = group
         nodes[u64(node), MARK] = 0
         add(trees, node)
         if not link(trees, texts, roots, group, node):
@@ -112,10 +112,12 @@ def enter(
 
 
 @jit
-def list_first(trees: Trees, roots: Int64s, slots: Int64s, touched: Int64s, n: int, found: Int64s, ends: Int64s) -> int:
+def list_first(
+    trees: Trees, roots: Int64s, slots: Int64s, touched: Int64s, n: int, listed: Int64s, ends: Int64s
+) -> int:
     """Write the first n nodes of the trees of touched groups, in order, and where those of each group end.
 
-    Return their number; if it is greater than the length of `found`, only as many are written.
+    Return their number; if it is greater than the length of `listed`, only as many are written.
     """
     nodes, path, count = trees.nodes, trees.path, 0
     for g in range(slots.shape[0]):
@@ -129,8 +131,8 @@ def list_first(trees: Trees, roots: Int64s, slots: Int64s, touched: Int64s, n: i
                 at = nodes[u64(at), LEFT]
             depth -= 1
             at = path[u64(depth)]
-            if count < found.shape[0]:
-                found[u64(count)] = at
+            if count < listed.shape[0]:
+                listed[u64(count)] = at
             count += 1
             left -= 1
             at = nodes[u64(at), RIGHT]
@@ -140,13 +142,13 @@ def list_first(trees: Trees, roots: Int64s, slots: Int64s, touched: Int64s, n: i
 
 @jit
 def differ(
-    trees: Trees, before: Int64s, before_ends: Int64s, after: Int64s, after_ends: Int64s, paired: int, found: Int64s
+    trees: Trees, before: Int64s, before_ends: Int64s, after: Int64s, after_ends: Int64s, paired: int, changes: Int64s
 ) -> int:
     """Write what differs between two answers as (node before, node after, place); -1 = no node.
 
     paired   1 = the nodes at one place of a group stand in one row; 0 = each in its own
 
-    `found` has room for all nodes of both answers.
+    `changes` has room for all nodes of both answers.
     """
     nodes, count = trees.nodes, 0
     if paired:
@@ -157,7 +159,7 @@ def differ(
                 old = before[u64(start + place)] if place < had else -1
                 new = after[u64(begin + place)] if place < has else -1
                 if old != new:
-                    found[u64(count), 0], found[u64(count), 1], found[u64(count), 2] = old, new, place
+                    changes[u64(count), 0], changes[u64(count), 1], changes[u64(count), 2] = old, new, place
                     count += 1
             start, begin = before_ends[u64(g)], after_ends[u64(g)]
         return count
@@ -165,12 +167,12 @@ def differ(
         nodes[u64(after[u64(k)]), MARK] = 1
     for k in range(before.shape[0]):
         if nodes[u64(before[u64(k)]), MARK] == 0:
-            found[u64(count), 0], found[u64(count), 1], found[u64(count), 2] = before[u64(k)], -1, 0
+            changes[u64(count), 0], changes[u64(count), 1], changes[u64(count), 2] = before[u64(k)], -1, 0
             count += 1
         nodes[u64(before[u64(k)]), MARK] = 0
     for k in range(after.shape[0]):
         if nodes[u64(after[u64(k)]), MARK] == 1:
-            found[u64(count), 0], found[u64(count), 1], found[u64(count), 2] = -1, after[u64(k)], 0
+            changes[u64(count), 0], changes[u64(count), 1], changes[u64(count), 2] = -1, after[u64(k)], 0
             count += 1
         nodes[u64(after[u64(k)]), MARK] = 0
     return count
@@ -194,11 +196,11 @@ def undo_nodes(trees: Trees, texts: BytesArena, roots: Int64s) -> None:
     nodes, meta = trees.nodes, trees.meta
     for k in range(meta[N_ADDED] - 1, -1, -1):
         node = trees.added[u64(k)]
-        unlink(trees, texts, roots, nodes[u64(node), OWNER], node)
+        unlink(trees, texts, roots, nodes[u64(node), GROUP], node)
         trees.freed[u64(meta[N_FREE])] = node
         meta[N_FREE] += 1
     meta[N_ADDED] = 0
     for k in range(meta[N_REMOVED]):
         node = trees.removed[u64(k)]
-        link(trees, texts, roots, nodes[u64(node), OWNER], node)
+        link(trees, texts, roots, nodes[u64(node), GROUP], node)
     meta[N_REMOVED] = 0

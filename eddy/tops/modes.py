@@ -31,8 +31,8 @@ def mode_of(query: Query, output: str, bounded: bool) -> Mode:
         assert ranking is not None
         bounds = [window.end] if isinstance(window, Session) else [window.start, window.end]
         by = [name if rows is None else rows.outputs[name] for name in ranking.by]
-        if not any(one in bounds for one in by if isinstance(one, str)):
-            named = " or ".join(repr(one) for one in bounds if one is not None)
+        if not any(name in bounds for name in by if isinstance(name, str)):
+            named = " or ".join(repr(bound) for bound in bounds if bound is not None)
             raise InputError(
                 "top: the first rows of a group of several windows are never final; name the window in by="
                 f" ({named or 'whose bounds need names'})"
@@ -50,7 +50,7 @@ def lasting(query: Query) -> bool:
     """Return whether no row that a changelog reads is ever taken back."""
     if query.aggregation is not None or query.branches or query.tables_changing:
         return False
-    return query.lasting or all(one.kind == WindowKind.UNBOUNDED for one in query.graph.windows)
+    return query.lasting or all(window.kind == WindowKind.UNBOUNDED for window in query.graph.windows)
 
 
 def parted(table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:

@@ -25,23 +25,27 @@ class RankedRows:
     """
 
     def __init__(self, ranking: Ranking, rows: pa.Schema, ties: list[str]) -> None:
-        self._by, self._order, self._ties = ranking.by, [one.name for one in ranking.order], ties
+        self._by, self._order, self._ties = ranking.by, [column.name for column in ranking.order], ties
         self._groups = [Words(rows.field(name).type) for name in ranking.by]
         self._places = [Words(rows.field(name).type) for name in self._order]
         self.key_words = len(self._groups) + 1
         self.width = len(self._places) + 1 + len(ties)
         kinds = zip(self._places, ranking.order, strict=True)
-        self.kinds = np.array([TEXT * own.text | DESCENDING * one.descending for own, one in kinds], np.int64)
+        self.kinds = np.array(
+            [TEXT * encoding.text | DESCENDING * column.descending for encoding, column in kinds], np.int64
+        )
         # Values come after nulls where nulls come first.
-        self._turned = np.int64(sum(1 << k for k, one in enumerate(ranking.order) if one.nulls_first))
+        self._turned = np.int64(sum(1 << k for k, column in enumerate(ranking.order) if column.nulls_first))
 
     def keys(self, table: pa.Table, texts: BytesDirectory) -> Int64s:
         """Return the words of the groups of rows, int64[n, key_words]."""
-        return encode([(own, table[name]) for own, name in zip(self._groups, self._by, strict=True)], texts, len(table))
+        return encode(
+            [(encoding, table[name]) for encoding, name in zip(self._groups, self._by, strict=True)], texts, len(table)
+        )
 
     def places(self, table: pa.Table, texts: BytesDirectory) -> Int64s:
         """Return the words of the places of rows, int64[n, width]."""
-        columns = [(own, table[name]) for own, name in zip(self._places, self._order, strict=True)]
+        columns = [(encoding, table[name]) for encoding, name in zip(self._places, self._order, strict=True)]
         words = encode(columns, texts, len(table))
         words[:, -1] ^= self._turned
         ties = [np.asarray(table[name]).astype(np.int64, copy=False) for name in self._ties]
@@ -50,17 +54,17 @@ class RankedRows:
     def text_ids(self, keys: Int64s, places: Int64s) -> Iterator[Int64s]:
         """Yield the ids of byte strings in words of groups and of places."""
         for types, words, turned in ((self._groups, keys, np.int64(0)), (self._places, places, self._turned)):
-            for k, own in enumerate(types):
-                if own.text:
+            for k, encoding in enumerate(types):
+                if encoding.text:
                     nulls = (words[:, len(types)] ^ turned) >> k & 1
                     yield words[nulls == 0, k]
 
     def ranks(self, places: Int64s, texts: BytesDirectory) -> Int64s:
         """Return numbers int64[n, …] whose order from left to right is that of places. O(n log n)."""
-        late, found = places[:, len(self._places)], list[Int64s]()
-        for k, own in enumerate(self._places):
+        late, columns = places[:, len(self._places)], list[Int64s]()
+        for k, encoding in enumerate(self._places):
             value = (late ^ self._turned) >> k & 1 == 0
             ranks = np.zeros(len(places), np.int64)
-            ranks[value] = own.order(np.ascontiguousarray(places[value, k]), texts)
-            found += [late >> k & 1, ~ranks if self.kinds[k] & DESCENDING else ranks]
-        return np.column_stack([*found, places[:, len(self._places) :]])
+            ranks[value] = encoding.order(np.ascontiguousarray(places[value, k]), texts)
+            columns += [late >> k & 1, ~ranks if self.kinds[k] & DESCENDING else ranks]
+        return np.column_stack([*columns, places[:, len(self._places) :]])

@@ -35,8 +35,8 @@ class StoredRows:
 
     def __init__(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> None:
         self.schema, self.batches = schema, tuple(batches)
-        self._ends = np.cumsum([len(one) for one in self.batches], dtype=np.int64)
-        self.nbytes = sum(one.nbytes for one in self.batches)
+        self._ends = np.cumsum([len(batch) for batch in self.batches], dtype=np.int64)
+        self.nbytes = sum(batch.nbytes for batch in self.batches)
         """Bytes of all rows."""
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class StoredRows:
 
     def columns(self, numbers: Int64s, which: Sequence[int]) -> list[pa.Array]:
         """Return some columns of the rows of these numbers, in their order. O(rows + log stored)."""
-        batches = [one.select(list(which)) for one in self.batches]
+        batches = [batch.select(list(which)) for batch in self.batches]
         if len(batches) == 1:
             return taken(batches[0], numbers).columns
         if not len(numbers):
@@ -62,21 +62,21 @@ class StoredRows:
         order = np.argsort(numbers, kind="stable")
         parts = np.split(numbers[order], np.searchsorted(numbers[order], self._ends[:-1]))
         starts = [0, *self._ends[:-1].tolist()]
-        found = [
+        pieces = [
             taken(batch, part - start) for batch, part, start in zip(batches, parts, starts, strict=True) if len(part)
         ]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return taken(_joined(found), back).columns
+        return taken(_joined(pieces), back).columns
 
     def only(self, numbers: Int64s) -> StoredRows:
         """Return the rows of these numbers, numbered anew in their order."""
-        found = StoredRows(self.schema)
+        picked = StoredRows(self.schema)
         step = max(len(numbers) * LARGEST_BATCH // max(self.nbytes, 1), 1)
         for start in range(0, len(numbers), step):
             columns = self.columns(numbers[start : start + step], range(len(self.schema)))
-            found = found.with_rows([pa.RecordBatch.from_arrays(columns, schema=self.schema)])
-        return found
+            picked = picked.with_rows([pa.RecordBatch.from_arrays(columns, schema=self.schema)])
+        return picked
 
 
 def plain_column(column: Column) -> Column:
@@ -94,5 +94,5 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return batches as one."""
     if len(batches) == 1:
         return batches[0]
-    columns = [pa.concat_arrays([one.column(k) for one in batches]) for k in range(batches[0].num_columns)]
+    columns = [pa.concat_arrays([batch.column(k) for batch in batches]) for k in range(batches[0].num_columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)

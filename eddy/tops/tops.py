@@ -105,24 +105,24 @@ class Tops:
         forest = self.forest
         if self.mode == "windows":
             forest = self._empty_forest()
-        found, done = NONE.reshape(0, 3), None
+        changes, done = NONE.reshape(0, 3), None
         if len(table):
             done = forest.take(table, signs)
             if self.mode == "changelog":
-                found = forest.difference(done.before, done.after, self.ranking.keyed)
+                changes = forest.difference(done.before, done.after, self.ranking.keyed)
         if self.mode == "windows" or (self.mode == "end" and finished):
             answers, nothing = forest.all_answers(), Answers(NONE, NONE)
             nothing = Answers(NONE, np.zeros(len(answers.ends), np.int64))
-            found = forest.difference(nothing, answers, paired=True)
+            changes = forest.difference(nothing, answers, paired=True)
         rows = forest.rows if done is None else done.rows
-        return self._table(forest, rows, found), TopsCommit(None if self.mode == "windows" else done)
+        return self._table(forest, rows, changes), TopsCommit(None if self.mode == "windows" else done)
 
-    def _table(self, forest: Forest, stored: StoredRows, found: Int64s) -> pa.Table:
+    def _table(self, forest: Forest, stored: StoredRows, changes: Int64s) -> pa.Table:
         """Return the table of a difference: rows that ended, then pairs, then rows that began."""
-        if not len(found):
+        if not len(changes):
             # Arrow cannot make empty arrays of every type.
             return pa.Table.from_batches([], schema=self.schema)
-        old, new, places = found.T
+        old, new, places = changes.T
         ended, begun = np.flatnonzero(new < 0), np.flatnonzero(old < 0)
         pairs = np.flatnonzero((old >= 0) & (new >= 0))
         nodes = np.concatenate([old[ended], np.column_stack([old[pairs], new[pairs]]).reshape(-1), new[begun]])
@@ -174,7 +174,7 @@ class Tops:
         """Return all from which `load_parts` resumes: the rows that trees keep. Raises StateError. O(rows log rows)."""
         forest = self.forest
         rows = forest.sorted_rows()
-        return {"count": len(rows), "rows": write_rows(rows.schema, [one.columns for one in rows.batches], "top")}
+        return {"count": len(rows), "rows": write_rows(rows.schema, [batch.columns for batch in rows.batches], "top")}
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Fill the new operator. It cannot be used if the parts do not fit. O(rows log rows)."""

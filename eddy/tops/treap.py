@@ -28,32 +28,32 @@ from stairs.kernels.hashes import finish, stir
 def compare_texts(texts: BytesArena, a: int, b: int) -> int:
     """Return -1 or 1: which of two different byte strings comes first."""
     first, second = texts.start[u64(a)], texts.start[u64(b)]
-    own, other = texts.size[u64(a)], texts.size[u64(b)]
-    for k in range(min(own, other)):
+    length, other = texts.size[u64(a)], texts.size[u64(b)]
+    for k in range(min(length, other)):
         x, y = texts.heap[u64(first + k)], texts.heap[u64(second + k)]
         if x != y:
             return -1 if x < y else 1
-    return -1 if own < other else 1
+    return -1 if length < other else 1
 
 
 @step
 def compare(trees: Trees, texts: BytesArena, words: Int64s, row: int, node: int) -> int:
     """Return -1, 0 or 1: whether a row of words precedes a node, is equal to it, or follows it."""
-    columns, own = trees.kinds.shape[0], trees.words
-    late, late_there = words[u64(row), u64(columns)], own[u64(node), u64(columns)]
+    columns, stored = trees.kinds.shape[0], trees.words
+    late, late_there = words[u64(row), u64(columns)], stored[u64(node), u64(columns)]
     for k in range(columns):
         x, y = late >> k & 1, late_there >> k & 1
         if x != y:
             return -1 if x < y else 1
-        a, b = words[u64(row), u64(k)], own[u64(node), u64(k)]
+        a, b = words[u64(row), u64(k)], stored[u64(node), u64(k)]
         if a != b:
             kind = trees.kinds[u64(k)]
-            found = -1 if a < b else 1
+            order = -1 if a < b else 1
             if kind & TEXT:
-                found = compare_texts(texts, a, b)
-            return -found if kind & DESCENDING else found
+                order = compare_texts(texts, a, b)
+            return -order if kind & DESCENDING else order
     for k in range(columns + 1, words.shape[1]):
-        a, b = words[u64(row), u64(k)], own[u64(node), u64(k)]
+        a, b = words[u64(row), u64(k)], stored[u64(node), u64(k)]
         if a != b:
             return -1 if a < b else 1
     return 0
@@ -83,9 +83,9 @@ def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) 
     while at >= 0 and nodes[u64(at), PRIORITY] >= priority:
         nodes[u64(at), SIZE] += 1
         parent = at
-        found = compare(trees, texts, trees.words, node, at)
-        new = new and found != 0
-        side = LEFT if found < 0 else RIGHT
+        order = compare(trees, texts, trees.words, node, at)
+        new = new and order != 0
+        side = LEFT if order < 0 else RIGHT
         at = nodes[u64(at), u64(side)]
     hang(trees, roots, group, parent, side, node)
     # The subtree is split: what precedes the node becomes its left subtree, the rest its right one.
@@ -93,9 +93,9 @@ def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) 
     while at >= 0:
         path[u64(depth)] = at
         depth += 1
-        found = compare(trees, texts, trees.words, node, at)
-        new = new and found != 0
-        if found > 0:
+        order = compare(trees, texts, trees.words, node, at)
+        new = new and order != 0
+        if order > 0:
             nodes[u64(before), u64(before_side)] = at
             before, before_side = at, RIGHT
             at = nodes[u64(at), RIGHT]
@@ -106,8 +106,8 @@ def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) 
     nodes[u64(before), u64(before_side)] = -1
     nodes[u64(after), u64(after_side)] = -1
     for k in range(depth - 1, -1, -1):
-        one = path[u64(k)]
-        nodes[u64(one), SIZE] = 1 + size_of(trees, nodes[u64(one), LEFT]) + size_of(trees, nodes[u64(one), RIGHT])
+        above = path[u64(k)]
+        nodes[u64(above), SIZE] = 1 + size_of(trees, nodes[u64(above), LEFT]) + size_of(trees, nodes[u64(above), RIGHT])
     nodes[u64(node), SIZE] = 1 + size_of(trees, nodes[u64(node), LEFT]) + size_of(trees, nodes[u64(node), RIGHT])
     return new
 
@@ -171,10 +171,10 @@ def find_node(trees: Trees, texts: BytesArena, root: int, words: Int64s, row: in
     """Return the node with the words of a row, -1 = the tree has no such node."""
     at = root - 1
     while at >= 0:
-        found = compare(trees, texts, words, row, at)
-        if found == 0:
+        order = compare(trees, texts, words, row, at)
+        if order == 0:
             return at
-        at = trees.nodes[u64(at), LEFT if found < 0 else RIGHT]
+        at = trees.nodes[u64(at), LEFT if order < 0 else RIGHT]
     return -1
 
 

@@ -29,7 +29,7 @@ PRIORITY = 3  # no node of the subtree has a greater one
 ADDED = 4  # its place among the nodes that the open push added, -1 = it was there before
 MARK = 5  # a mark for the comparison of two answers, 0 between two calls
 ROW = 6  # the number of its row among the stored rows
-OWNER = 7  # the slot of its group
+GROUP = 7  # the slot of its group
 NODE_FIELDS = 8
 
 N_NEXT = 0  # slots assigned so far
@@ -91,9 +91,9 @@ def longer_trees(trees: Trees, room: int) -> Trees:
     """Return the same trees with room for more nodes."""
 
     def longer(array: Int64s) -> Int64s:
-        found = np.zeros((room, *array.shape[1:]), np.int64)
-        found[: len(array)] = array
-        return found
+        larger = np.zeros((room, *array.shape[1:]), np.int64)
+        larger[: len(array)] = array
+        return larger
 
     return trees._replace(
         nodes=longer(trees.nodes),

@@ -73,31 +73,34 @@ def _figures(seen: ObservedFigures) -> Iterator[Metric]:
     yield Metric("arrivals", "Rows that arrived", shown.arrivals, counter=True)
     yield Metric("results", "Results", shown.results, counter=True)
     yield Metric("late", "Late rows", shown.late, counter=True)
-    yield Metric("changes", "Changes of plans and stored states", sum(one.changes for one in joins), counter=True)
+    yield Metric("changes", "Changes of plans and stored states", sum(plan.changes for plan in joins), counter=True)
     yield Metric("state_bytes", "Bytes of all state", shown.bytes, unit="bytes")
-    pushes = [one.pushes for one in joins if one.pushes is not None]
+    pushes = [plan.pushes for plan in joins if plan.pushes is not None]
     if pushes:
-        mean = sum(one.seconds / one.count for one in pushes)
+        mean = sum(figures.seconds / figures.count for figures in pushes)
         yield Metric("push_seconds", "Mean time of the last pushes", mean, unit="seconds")
         yield Metric(
-            "push_longest_seconds", "Longest of the last pushes", max(one.longest for one in pushes), unit="seconds"
+            "push_longest_seconds",
+            "Longest of the last pushes",
+            max(figures.longest for figures in pushes),
+            unit="seconds",
         )
-        seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
+        seconds, arrivals = sum(figures.seconds for figures in pushes), sum(figures.arrivals for figures in pushes)
         if arrivals:
             yield Metric("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
     yield watermark_figure(shown.watermark, shown.watermark_seconds, shown.watermark_time, "Watermark")
     yield Metric("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
     several = len(joins) > 1
     for join in joins:
-        own = (("join", join.title),) if several else ()
+        join_labels = (("join", join.title),) if several else ()
         if join.pushes is not None:
             spread = (*join.pushes.buckets, (inf, join.pushes.total))
             text = "Seconds of pushes"
-            yield Metric("push_duration_seconds", text, join.pushes.spent, labels=own, buckets=spread)
+            yield Metric("push_duration_seconds", text, join.pushes.spent, labels=join_labels, buckets=spread)
         for stem in join.stems():
             if stem.figures is None:
                 continue
-            labels = (*own, ("stream", stem.stream))
+            labels = (*join_labels, ("stream", stem.stream))
             yield Metric("stream_arrivals", "Rows of a stream that arrived", stem.figures.arrivals, True, "", labels)
             yield Metric("stream_rows", "Rows in the window of a stream", stem.figures.rows, False, "", labels)
     for query in shown.queries:
@@ -110,7 +113,10 @@ def _tables(seen: ObservedFigures) -> Iterator[PageTable]:
     yield PageTable(
         "Queries",
         ("query", "state", "newest version", "live versions", "results", "text"),
-        [(one.name, one.state, one.version, one.versions, one.results, one.text) for one in shown.queries],
+        [
+            (query.name, query.state, query.version, query.versions, query.results, query.text)
+            for query in shown.queries
+        ],
     )
     yield PageTable(
         "Changes of plan, newest first",
@@ -120,7 +126,7 @@ def _tables(seen: ObservedFigures) -> Iterator[PageTable]:
     yield PageTable(
         "Control elements, newest first",
         ("arrival", "query", "version", "event"),
-        [(one.position, one.query, one.version, one.event) for one in reversed(shown.elements)],
+        [(element.position, element.query, element.version, element.event) for element in reversed(shown.elements)],
     )
     yield PageTable(
         "Streams",
@@ -137,9 +143,9 @@ def _tables(seen: ObservedFigures) -> Iterator[PageTable]:
         "Decisions",
         ("join", "strategy", "policy", "samples", "decisions", "changes", "seconds"),
         [
-            (one.title, one.strategy, why.policy, why.samples, why.decisions, why.changes, round(why.seconds, 3))
-            for one in shown.joins
-            if (why := one.reasons) is not None
+            (join.title, join.strategy, why.policy, why.samples, why.decisions, why.changes, round(why.seconds, 3))
+            for join in shown.joins
+            if (why := join.reasons) is not None
         ],
     )
     yield PageTable("Filters", ("filter",), [(line,) for line in shown.filters])
@@ -147,12 +153,12 @@ def _tables(seen: ObservedFigures) -> Iterator[PageTable]:
 
 def _stems(join: JoinPlan) -> Iterator[tuple[Cell, ...]]:
     for stem in join.stems():
-        own = stem.figures
-        if own is not None:
-            found = round(own.matches / own.probes, 3) if own.probes else None
-            time_share = None if own.time is None else f"{own.time:.0%}"
+        seen = stem.figures
+        if seen is not None:
+            rate = round(seen.matches / seen.probes, 3) if seen.probes else None
+            time_share = None if seen.time is None else f"{seen.time:.0%}"
             yield (
-                join.title, stem.stream, stem.window, own.rows, own.bytes, own.arrivals, own.late, own.marks, found,
+                join.title, stem.stream, stem.window, seen.rows, seen.bytes, seen.arrivals, seen.late, seen.marks, rate,
                 time_share,
             )  # fmt: skip
 

@@ -58,7 +58,7 @@ def serve(
         if name in used:
             raise InputError(f"serve: this process serves figures under the name {name!r} already; pass another name")
         if name is None:
-            name = next(own for n in count(1) if (own := "eddy" if n == 1 else f"eddy-{n}") not in used)
+            name = next(free for n in count(1) if (free := "eddy" if n == 1 else f"eddy-{n}") not in used)
         server = Server(Board(engine, name, every).sheet, port, address, hosts, every)
         _SERVED[name] = server
     return server

@@ -24,7 +24,7 @@ def smallest_box(old: Tree, new: Tree) -> int:
     after = {child.mask: child for child in new.children}
     if before.keys() != after.keys():
         return old.mask
-    changed = [found for mask in before if (found := smallest_box(before[mask], after[mask]))]
+    changed = [box for mask in before if (box := smallest_box(before[mask], after[mask]))]
     return old.mask if len(changed) > 1 else sum(changed)
 
 

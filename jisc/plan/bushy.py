@@ -36,11 +36,11 @@ class Bushy:
         m = len(masks.classes)
         ways = _all_ways(masks) if m <= ALL else _interval_ways(masks)
         self.sets = sorted(ways, key=int.bit_count)
-        self.members = np.array([[one >> i & 1 for i in range(m)] for one in self.sets], np.bool_)
-        number = {one: k for k, one in enumerate(self.sets)}
+        self.members = np.array([[streams >> i & 1 for i in range(m)] for streams in self.sets], np.bool_)
+        number = {streams: k for k, streams in enumerate(self.sets)}
         self._ways: list[Int64s] = [
-            np.array([(number[left], number[one ^ left]) for left in ways[one]], np.int64).reshape(-1, 2)
-            for one in self.sets
+            np.array([(number[left], number[streams ^ left]) for left in ways[streams]], np.int64).reshape(-1, 2)
+            for streams in self.sets
         ]
         """Per set, the pairs of sets that form it: int64[pairs, 2]. A single stream has none."""
 
@@ -70,19 +70,19 @@ def _all_ways(masks: Masks) -> dict[int, list[int]]:
     m = len(masks.classes)
     classes = {1 << i: bits for i, bits in enumerate(masks.classes)}
     ways: dict[int, list[int]] = {}
-    for one in range(1, 1 << m):
-        first = one & -one
-        found, part = list[int](), (one - 1) & one
+    for streams in range(1, 1 << m):
+        first = streams & -streams
+        parts, part = list[int](), (streams - 1) & streams
         while part:
             # Two connected parts that share a class form a connected set. Subsets are smaller numbers.
-            rest = one ^ part
+            rest = streams ^ part
             if part & first and part in ways and rest in ways and classes[part] & classes[rest]:
-                found.append(part)
-            part = (part - 1) & one
-        if found:
-            classes[one] = classes[found[0]] | classes[one ^ found[0]]
-        if found or one == first:
-            ways[one] = found
+                parts.append(part)
+            part = (part - 1) & streams
+        if parts:
+            classes[streams] = classes[parts[0]] | classes[streams ^ parts[0]]
+        if parts or streams == first:
+            ways[streams] = parts
     return ways
 
 
@@ -98,11 +98,11 @@ def _interval_ways(masks: Masks) -> dict[int, list[int]]:
         for a in range(len(order) - length + 1):
             b = a + length
             cuts = [(before[k] ^ before[a], before[b] ^ before[k]) for k in range(a + 1, b)]
-            found = [left for left, right in cuts if left in ways and right in ways and classes[left] & classes[right]]
-            if found:
-                one = before[b] ^ before[a]
-                ways[one] = found
-                classes[one] = classes[found[0]] | classes[one ^ found[0]]
+            parts = [left for left, right in cuts if left in ways and right in ways and classes[left] & classes[right]]
+            if parts:
+                streams = before[b] ^ before[a]
+                ways[streams] = parts
+                classes[streams] = classes[parts[0]] | classes[streams ^ parts[0]]
     return ways
 
 

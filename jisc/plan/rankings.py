@@ -126,7 +126,7 @@ def _one_key_rankings(tree: Tree, graph: JoinGraph, ops: list[OpRow]) -> Routes:
     """Return the tables of CACQ for a join on one key, where a tuple is ready for all modules at once."""
     m = graph.n_streams
     keys = [_keys_of(1 << j, graph, ops) for j in range(m)]
-    ends, hops = one_key_tables(tree, [HopRow(j, 0, ops0=own.ops0, ops1=own.ops1) for j, own in enumerate(keys)])
+    ends, hops = one_key_tables(tree, [HopRow(j, 0, ops0=key.ops0, ops1=key.ops1) for j, key in enumerate(keys)])
     every = (1 << (m - 1)) - 1
     words = np.array([every & ((1 << WORD) - 1), every >> WORD], np.uint64)
     ready = np.ones((2 * m, 5), np.uint64)

@@ -109,6 +109,6 @@ class Transition:
         return done
 
 
-_COUNTS = [one.name for one in fields(Transition) if one.type == "int"]
-_FIGURES = [one.name for one in fields(Transition) if one.type == "float"]
+_COUNTS = [field.name for field in fields(Transition) if field.type == "int"]
+_FIGURES = [field.name for field in fields(Transition) if field.type == "float"]
 _TEXTS = ["strategy", "reason"]

@@ -29,14 +29,14 @@ def check_bands(stems: Stems) -> None:
         require(upto <= following and band[B_LOW] <= low, f"{what}: it has tuples up to {upto} of {following}")
         runs = [slice(at, at + n) for at, n in zip(band[B_AT:][:RUNS], band[B_COUNT:][:RUNS], strict=True)]
         require(all((np.diff(values[run]) >= 0).all() for run in runs), f"{what}: a run is not sorted")
-        found = np.concatenate([np.stack([tuples[run], values[run]]) for run in runs], axis=1)
+        entries = np.concatenate([np.stack([tuples[run], values[run]]) for run in runs], axis=1)
         records = stems.recs.view(i).reshape(stems.capacity[i], -1)
-        found = found[:, found[0] >= low]
+        entries = entries[:, entries[0] >= low]
         if stems.streams[i, S_LIFE] > 0:
-            found = found[:, records[found[0].astype(np.int64) & (stems.capacity[i] - 1), 1] >= 0]
+            entries = entries[:, records[entries[0].astype(np.int64) & (stems.capacity[i] - 1), 1] >= 0]
         live = np.arange(low, max(low, upto))
         slots = live & (stems.capacity[i] - 1)
         joins = records[slots, 1] >= 0
         wanted = np.stack([live[joins], stems.value_ring(i, b - first)[slots][joins]])
-        right = np.array_equal(found[:, np.argsort(found[0])], wanted)
+        right = np.array_equal(entries[:, np.argsort(entries[0])], wanted)
         require(right, f"{what}: its live entries are not the tuples {low} .. {upto - 1}")

@@ -84,4 +84,4 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
 
 
 def _some(numbers: npt.NDArray[np.signedinteger[Any]]) -> list[int]:
-    return [int(one) for one in numbers[:20]]
+    return [int(number) for number in numbers[:20]]

@@ -68,10 +68,10 @@ def check_stair(stair: Stair) -> None:
             link = int(stair.entry(e)[0])
             require(birth <= link < e, f"{what}: the link of entry {e} is {link}, birth is {birth}")
             e = link
-        found = combinations.pop(kid, [])
+        expected = combinations.pop(kid, [])
         require(
-            Counter(stored) == Counter(found),
-            f"{what}: key id {kid} is attempted with entries {sorted(stored)}, its combinations are {sorted(found)}",
+            Counter(stored) == Counter(expected),
+            f"{what}: key id {kid} is attempted with entries {sorted(stored)}, its combinations are {sorted(expected)}",
         )
     adrift = [e for e in range(tail, following) if e not in reached and live(e) is not None]
     require(not adrift, f"{what}: live entries {adrift} are in the chain of no attempted key")
@@ -105,11 +105,11 @@ def _combinations(stair: Stair) -> dict[int, list[Composite]]:
             if all(bound.get(c, kid) == kid for c, kid in keys.items() if c not in graph.scans)
         ]
         visited.append(j)
-        partial = [one for one in partial if _compare(stair, visited, one[0])]
-    found: dict[int, list[Composite]] = defaultdict(list)
+        partial = [combination for combination in partial if _compare(stair, visited, combination[0])]
+    by_key: dict[int, list[Composite]] = defaultdict(list)
     for components, bound in partial:
-        found[bound[stair.by]].append(components)
-    return dict(found)
+        by_key[bound[stair.by]].append(components)
+    return dict(by_key)
 
 
 def _compare(stair: Stair, streams: list[int], components: Composite) -> bool:
@@ -119,20 +119,24 @@ def _compare(stair: Stair, streams: list[int], components: Composite) -> bool:
 
     def value(end: ComparedValue, floats: bool) -> float:
         ring = modules.value_ring(end.stream, end.ring)
-        own = ring[at[end.stream] & (len(ring) - 1)]
-        return float(own.view(np.float64)) if floats else int(own)
+        number = ring[at[end.stream] & (len(ring) - 1)]
+        return float(number.view(np.float64)) if floats else int(number)
 
-    for one in modules.graph.comparisons:
-        ends = {one.left.stream, one.right.stream}
+    for comparison in modules.graph.comparisons:
+        ends = {comparison.left.stream, comparison.right.stream}
         if streams[-1] in ends and ends <= at.keys():
-            left, right = value(one.left, one.floats), value(one.right, one.floats)
-            if one.differs:
-                fits = left != right + one.low
+            left, right = value(comparison.left, comparison.floats), value(comparison.right, comparison.floats)
+            if comparison.differs:
+                fits = left != right + comparison.low
             else:
-                above = left > right + one.low or (left == right + one.low and not one.excluded & 1)
-                below = left < right + one.high or (left == right + one.high and not one.excluded & 2)
+                above = left > right + comparison.low or (
+                    left == right + comparison.low and not comparison.excluded & 1
+                )
+                below = left < right + comparison.high or (
+                    left == right + comparison.high and not comparison.excluded & 2
+                )
                 # An infinite bound is none.
-                fits = (above or one.low == -math.inf) and (below or one.high == math.inf)
+                fits = (above or comparison.low == -math.inf) and (below or comparison.high == math.inf)
             if not fits:
                 return False
     return True

@@ -130,7 +130,9 @@ def _check_shapes(stems: Stems) -> None:
     }
     for name, (table, shape) in tables.items():
         _check_array(table, np.int64, shape, name)
-    powers = len(room) == m and all(isinstance(one, int) and one > 0 and one & (one - 1) == 0 for one in room)
+    powers = len(room) == m and all(
+        isinstance(capacity, int) and capacity > 0 and capacity & (capacity - 1) == 0 for capacity in room
+    )
     require(powers, f"rings of {room} slots: each of the {m} streams has a power of two")
     keys = stems.classes[:, C_CAPACITY].tolist()
     slots = [size // 2 for size in stems.table.size]
@@ -142,16 +144,20 @@ def _check_shapes(stems: Stems) -> None:
     widths = [2 * len(classes) for classes in graph.indexed]
     for i in graph.tables:
         widths[i] += len(graph.indexed[i]) + LIFE_FIELDS
-    before = [len(own) ** 2 if stems.apart else 0 for own in graph.members]
-    heads = [k * len(own) + first for k, own, first in zip(keys, graph.members, before, strict=True)]
+    before = [len(streams) ** 2 if stems.apart else 0 for streams in graph.members]
+    heads = [k * len(streams) + first for k, streams, first in zip(keys, graph.members, before, strict=True)]
     require(stems.before == before, f"head rows of nulls in {stems.before} places, not {before}")
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
-        "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
-        "values": (stems.values, np.int64, [one * count for one, count in zip(room, graph.rings, strict=True)]),
+        "recs": (stems.recs, np.int32, [capacity * width for capacity, width in zip(room, widths, strict=True)]),
+        "values": (
+            stems.values,
+            np.int64,
+            [capacity * count for capacity, count in zip(room, graph.rings, strict=True)],
+        ),
         "heads": (stems.heads, np.int32, heads),
         "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
         "freed": (stems.freed, np.int32, keys),
-        "table": (stems.table, np.int64, [2 * one for one in slots]),
+        "table": (stems.table, np.int64, [2 * count for count in slots]),
         "presence": (stems.presence, np.int64, [k * words_of(m) * stems.has_presence for k in keys]),
     }
     for name, (part, dtype, wanted) in sizes.items():
@@ -179,19 +185,19 @@ def _check_descriptors(stems: Stems) -> None:
         end = x + len(classes)
         table, width = i in graph.tables, 2 * len(classes)
         columns += [S_KEY, S_LIFE, S_NUMBERS]
-        found = stems.streams[i, columns].tolist()
-        life = [end - 1, 3 * len(classes)] if table else [-1, 0]
+        descriptors = stems.streams[i, columns].tolist()
+        table_fields = [end - 1, 3 * len(classes)] if table else [-1, 0]
         numbers = stems.values.base[i] + (graph.rings[i] - 1) * stems.capacity[i]
         width += table * (len(classes) + LIFE_FIELDS)
         ring = [stems.recs.base[i], stems.values.base[i], stems.capacity[i] - 1, width]
-        right = found == [*ring, window.kind, window.size, x, end, sum(graph.rings[:i]), *life, numbers]
-        require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
+        right = descriptors == [*ring, window.kind, window.size, x, end, sum(graph.rings[:i]), *table_fields, numbers]
+        require(right, f"SteM {graph.names[i]}: its descriptors are {descriptors}")
         for k, c in enumerate(classes):
-            own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
+            fields = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
             wanted = [i, c, filled[c], 2 * k]
-            right = own == wanted and (stems.apart or stems.attribute_rows.get((i, c)) == x)
+            right = fields == wanted and (stems.apart or stems.attribute_rows.get((i, c)) == x)
             filled[c] += 1
-            require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {own}, not {wanted}")
+            require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {fields}, not {wanted}")
             x += 1
     links, bounds = (stems.links[:0], np.zeros((x, 2))) if stems.apart else links_of(graph)
     right = np.array_equal(stems.links, links) and np.array_equal(stems.attrs[:, [A_LINK0, A_LINK1]], bounds)
@@ -206,8 +212,8 @@ def _check_descriptors(stems: Stems) -> None:
         wanted = [stems.heads.base[c] + stems.before[c], *parts, len(members), graph.widths[c], len(members)]
         wanted += [65 - slots.bit_length(), *members]
         at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS, C_SHIFT]
-        found = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
-        require(found == wanted, f"key directory of class {c}: its descriptors are {found}, not {wanted}")
+        descriptors = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
+        require(descriptors == wanted, f"key directory of class {c}: its descriptors are {descriptors}, not {wanted}")
 
 
 def _check_meta(stems: Stems) -> None:
@@ -284,11 +290,11 @@ def _check_chains(stems: Stems, i: int, x: int, used: npt.NDArray[np.bool_], wha
 
     The check compares sorted records and follows no link.
     """
-    low, following, life = stems.streams[i, [S_LO, S_NEXT, S_LIFE]].tolist()
+    low, following, versioned = stems.streams[i, [S_LO, S_NEXT, S_LIFE]].tolist()
     c, column, offset = stems.attrs[x, [A_CLASS, A_COLUMN, A_OFFSET]].tolist()
     live = np.arange(low, following)
     records = stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1)]
-    if life:
+    if versioned:
         alive = check_versions(stems, i, x, live, what)
         live, records = live[alive], records[alive]
     links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
@@ -355,16 +361,16 @@ def _check_marks(stems: Stems, i: int, x: int, what: str) -> None:
     streams, links = stems.streams, stems.links
     c, column, marks = stems.attrs[x, [A_CLASS, A_COLUMN, A_MARKS]].tolist()
     heads = _head_rows(stems, c)[: stems.classes[c, C_NEXT], column]
-    found = int((heads <= MARKED).sum())
-    require(marks == found, f"{what}: {found} no-good marks, but {marks} are counted")
+    counted = int((heads <= MARKED).sum())
+    require(marks == counted, f"{what}: {counted} no-good marks, but {marks} are counted")
     live = np.arange(streams[i, S_LO], streams[i, S_NEXT])
     live = live[stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1), 1] >= 0]
     live = live[_heads(stems, i, x, live)[:, column] <= MARKED]
     blocked = np.zeros(len(live), bool)
     for z in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
-        own = links[stems.attrs[z, A_LINK0] : stems.attrs[z, A_LINK1]]
+        attribute_links = links[stems.attrs[z, A_LINK0] : stems.attrs[z, A_LINK1]]
         if z != x and stems.attrs[x, A_LINK0] < stems.attrs[x, A_LINK1]:
-            others = _heads(stems, i, z, live)[:, own[:, N_COLUMN]]
-            blocked |= (others < streams[own[:, N_STREAM], S_LO]).any(axis=1)
+            others = _heads(stems, i, z, live)[:, attribute_links[:, N_COLUMN]]
+            blocked |= (others < streams[attribute_links[:, N_STREAM], S_LO]).any(axis=1)
     wrong = live[~blocked][:20].tolist()
     require(not wrong, f"{what}: tuples {wrong} have a no-good mark that rests on nothing")

@@ -14,9 +14,9 @@ from stairs.stems import Stems
 
 def is_alive(stems: Stems, i: int, s: int) -> bool:
     """Return whether tuple s of stream i, which is in its window, is no version that has ended."""
-    life = int(stems.streams[i, S_LIFE])
+    at = int(stems.streams[i, S_LIFE])
     records = stems.recs.view(i).reshape(stems.capacity[i], -1)
-    return life == 0 or bool(records[s & (stems.capacity[i] - 1), life] == ALIVE)
+    return at == 0 or bool(records[s & (stems.capacity[i] - 1), at] == ALIVE)
 
 
 def check_versions(stems: Stems, i: int, x: int, tuples: Int64s, what: str) -> npt.NDArray[np.bool_]:
@@ -25,23 +25,23 @@ def check_versions(stems: Stems, i: int, x: int, tuples: Int64s, what: str) -> n
     Raise StateError unless each lives or is dead, each key has at most one that lives, and the newer neighbours of the
     living ones, by attribute x, are those of their chains.
     """
-    room, life = stems.capacity[i], int(stems.streams[i, S_LIFE])
+    room, at = stems.capacity[i], int(stems.streams[i, S_LIFE])
     records = stems.recs.view(i).reshape(room, -1)[tuples & (room - 1)]
-    alive: npt.NDArray[np.bool_] = records[:, life] == ALIVE
-    require(bool((alive | (records[:, life] == DEAD)).all()), f"{what}: a version neither lives nor is dead")
+    alive: npt.NDArray[np.bool_] = records[:, at] == ALIVE
+    require(bool((alive | (records[:, at] == DEAD)).all()), f"{what}: a version neither lives nor is dead")
     require(bool((records[~alive, 1] < 0).all()), f"{what}: a dead version has a key by which it would be found")
     require(bool((records[alive, 1] > BURIED + 1).all()), f"{what}: a version that lives is buried, or a delete")
     key = int(stems.attrs[stems.streams[i, S_KEY], A_OFFSET])
     keys = records[alive, key + 1]
     require(len(np.unique(keys)) == len(keys), f"{what}: two living versions have one primary key")
     offset = int(stems.attrs[x, A_OFFSET])
-    newer = records[alive, 2 * (life // 3) + offset // 2].astype(np.int64)
-    kids, own = records[alive, offset + 1], tuples[alive]
-    found = np.flatnonzero(kids >= 0)
-    order = found[np.lexsort((found, kids[found]))]
+    newer = records[alive, 2 * (at // 3) + offset // 2].astype(np.int64)
+    kids, living = records[alive, offset + 1], tuples[alive]
+    keyed = np.flatnonzero(kids >= 0)
+    order = keyed[np.lexsort((keyed, kids[keyed]))]
     again = np.zeros(len(order), bool)
     again[:-1] = kids[order][1:] == kids[order][:-1]
-    after = np.where(again, np.concatenate([own[order][1:], [-1]])[: len(order)], -1)
-    wrong = own[order][newer[order] != after][:20].tolist()
+    after = np.where(again, np.concatenate([living[order][1:], [-1]])[: len(order)], -1)
+    wrong = living[order][newer[order] != after][:20].tolist()
     require(not wrong, f"{what}: versions {wrong} have another newer neighbour than in their chain")
     return alive

@@ -54,10 +54,10 @@ show_progress(cache_directory)
 @cache
 def _digest(folder: Path) -> str:
     """Return a digest of a folder: a kernel may use steps, arrays and constants of its neighbours."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted(folder.glob("*.py")):
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 class Locator:
@@ -99,8 +99,8 @@ def _known_by_directory(kernel: Any) -> Any:
     full_key = kernel._cache._index_key
 
     def key(signature: Any, codegen: Any) -> Any:
-        own, _, code = full_key(signature, codegen)
-        return own, code
+        argument_types, _, code = full_key(signature, codegen)
+        return argument_types, code
 
     kernel._cache._index_key = key
     return kernel
@@ -155,7 +155,7 @@ def _shielded(kernel: Any) -> Any:
     def compile_aside(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != threading.main_thread().ident:
             return compile_here(*args, **kwargs)
-        found: list[Any] = []
+        compiled: list[Any] = []
         errors: list[BaseException] = []
         done = _thread.allocate_lock()
         done.acquire()
@@ -163,7 +163,7 @@ def _shielded(kernel: Any) -> Any:
         def work() -> None:
             try:
                 with _COMPILING:
-                    found.append(compile_here(*args, **kwargs))
+                    compiled.append(compile_here(*args, **kwargs))
             except BaseException as error:
                 errors.append(error)
             finally:
@@ -174,7 +174,7 @@ def _shielded(kernel: Any) -> Any:
         done.acquire()
         if errors:
             raise errors[0]
-        return found[0]
+        return compiled[0]
 
     kernel._compile_for_args = compile_aside
     return kernel

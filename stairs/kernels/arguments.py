@@ -51,7 +51,7 @@ def bundled(cls: T) -> T:
     """Return a class of named tuples of arrays, whose tuples become bundles."""
 
     def type_of(value: Any, context: Any) -> Bundle:
-        return Bundle(tuple(typeof_impl(one, context) for one in value), type(value))
+        return Bundle(tuple(typeof_impl(member, context) for member in value), type(value))
 
     typeof_impl.register(cls)(type_of)
     return cls

@@ -161,18 +161,18 @@ def search_one(bands: np.ndarray, b: int, bound: int) -> None:
 @step
 def count_within(bands: np.ndarray, b: int, q: int, high: int) -> int:
     """Return the number of entries of band b from what `search` found for lane q up to the value `high`."""
-    band, found = bands[u64(b)], np.int64(0)
+    band, count = bands[u64(b)], np.int64(0)
     for k in range(RUNS):
         first = peek_int64(lane(band, k + 1, q))
         values = band[B_VALUES] + 8 * (band[u64(B_AT + k)] + first)
-        found += count_below(values, band[u64(B_COUNT + k)] - first, min(high + 1, 2 * FOREVER))
-    return found
+        count += count_below(values, band[u64(B_COUNT + k)] - first, min(high + 1, 2 * FOREVER))
+    return count
 
 
 @step
 def count_seen(bands: np.ndarray, b: int, q: int, high: int, first: int, last: int) -> int:
     """Return how many of what `count_within` counts are entries of the tuples first .. last - 1."""
-    band, found = bands[u64(b)], np.int64(0)
+    band, count = bands[u64(b)], np.int64(0)
     for k in range(RUNS):
         at = band[u64(B_AT + k)]
         values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
@@ -180,8 +180,8 @@ def count_seen(bands: np.ndarray, b: int, q: int, high: int, first: int, last: i
             if peek_int64(values + 8 * e) > high:
                 break
             s = peek_int32(tuples + 4 * e)
-            found += np.int64((s >= first) & (s < last))
-    return found
+            count += np.int64((s >= first) & (s < last))
+    return count
 
 
 @step

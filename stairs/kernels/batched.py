@@ -87,8 +87,8 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk, count_only: bool) -> None:
                 routes.counts[V_PROBES, u64(h)] += chunk.levels[i, u64(h - trunk + 1), L_PROBES]
                 routes.counts[V_MATCHES, u64(h)] += chunk.levels[i, u64(h - trunk + 1), L_MATCHES]
             if is_weighed(routes, i, count_only):
-                own = chunk.levels[i, u64(last_level(routes, i))]
-                for p in range(own[L_AT] + Q_HEAD, own[L_AT] + own[L_SIZE] * Q_FIELDS, Q_FIELDS):
+                level = chunk.levels[i, u64(last_level(routes, i))]
+                for p in range(level[L_AT] + Q_HEAD, level[L_AT] + level[L_SIZE] * Q_FIELDS, Q_FIELDS):
                     routes.counts[V_MATCHES, u64(routes.span[i, R_END] - 1)] += chunk.partials[u64(p)] - 1
 
 
@@ -118,18 +118,18 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
     for i in range(m):
         if is_active(chunk, i):
             count_results(arena, routes, chunk, walk, i, strict, is_weighed(routes, i, count_only and not strict))
-    found, most, out, twins = np.int64(0), np.int64(0), arena.meta[M_OUT], count_twins(arena, chunk, n)
+    results, most, out, twins = np.int64(0), np.int64(0), arena.meta[M_OUT], count_twins(arena, chunk, n)
     for place in range(n):
-        found += chunk.counts[u64(place)]
+        results += chunk.counts[u64(place)]
         most = max(most, chunk.counts[u64(place)])
-    if most == MOST_RESULTS or (not count_only and out + found > walk.ids.shape[0] // m):
-        arena.meta[M_NEED] = MOST_RESULTS if most == MOST_RESULTS else out + found
+    if most == MOST_RESULTS or (not count_only and out + results > walk.ids.shape[0] // m):
+        arena.meta[M_NEED] = MOST_RESULTS if most == MOST_RESULTS else out + results
         return -NEED_OUTPUT
     tally(arena, routes, chunk, count_only and not strict)
-    arena.meta[M_OUT] = out + found
+    arena.meta[M_OUT] = out + results
     for place in range(n):
         arena.meta[M_DELETED] += chunk.counts[u64(place)] if chunk.signs[u64(place)] == DELETED else 0
-    if count_only or found == 0:
+    if count_only or results == 0:
         return n
     for place in range(n):
         count = chunk.counts[u64(place)]

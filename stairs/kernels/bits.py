@@ -42,7 +42,7 @@ else:
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             word, wide = ir.IntType(64), ir.IntType(128)
-            product = builder.mul(*(builder.zext(one, wide) for one in arguments))
+            product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
             return builder.xor(builder.trunc(product, word), builder.trunc(builder.lshr(product, wide(64)), word))
 
         return types.uint64(types.uint64, types.uint64), generate

@@ -48,13 +48,13 @@ def _resolved(hint: Any) -> Any:
 @cache
 def kinds_of(cls: type) -> list[ArrayKind]:
     """Return the kinds of the arrays of a class of named tuples, from its annotations; `NDArray` has one axis."""
-    found = []
+    kinds = []
     for hint in get_type_hints(cls).values():
         shape, dtype = map(_resolved, get_args(_resolved(hint)))
         # The shape of `NDArray` is `tuple[Any, ...]`, and `Any` before numpy 2.2.
-        axes = [one for one in get_args(shape) if one is not Ellipsis] or [Any]
-        found.append(ArrayKind(np.dtype(get_args(dtype)[0]), len(axes)))
-    return found
+        axes = [axis for axis in get_args(shape) if axis is not Ellipsis] or [Any]
+        kinds.append(ArrayKind(np.dtype(get_args(dtype)[0]), len(axes)))
+    return kinds
 
 
 class TupleDescription:

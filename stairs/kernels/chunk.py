@@ -96,13 +96,13 @@ def has_twin(chunk: Chunk, place: int, n: int) -> bool:
 @inlined
 def depart(chunk: Chunk, n: int, j: int, watermark: int) -> int:
     """Append the departure of the oldest tuple of stream j as event n of the chunk; return the number of events."""
-    own = chunk.streams[u64(j)]
+    events = chunk.streams[u64(j)]
     chunk.owners[u64(n)] = j
     chunk.signs[u64(n)] = DELETED
     chunk.twins[u64(n)] = 0
-    chunk.tuples[u64(n)] = own[K_LOW] + own[K_GONE]
+    chunk.tuples[u64(n)] = events[K_LOW] + events[K_GONE]
     chunk.clock[u64(n)] = watermark
-    own[K_GONE] += 1
+    events[K_GONE] += 1
     return n + 1
 
 
@@ -137,18 +137,18 @@ def depart_all(arena: Arena, chunk: Chunk, n: int, i: int, watermark: int) -> in
     """
     streams, most = arena.streams, chunk.places.shape[0]
     for j in range(streams.shape[0]):
-        row, own = streams[u64(j)], chunk.streams[u64(j)]
+        row, events = streams[u64(j)], chunk.streams[u64(j)]
         if row[S_KIND] == RANGE:
             horizon = watermark - row[S_SIZE]
-            s = own[K_LOW] + own[K_GONE]
-            while n < most and s < own[K_FIRST] + own[K_COUNT]:
+            s = events[K_LOW] + events[K_GONE]
+            while n < most and s < events[K_FIRST] + events[K_COUNT]:
                 if arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] >= horizon:
                     break
                 n = depart(chunk, n, j, watermark)
                 s += 1
     if i >= 0 and n < most and streams[u64(i), S_KIND] == ROWS:
-        own = chunk.streams[u64(i)]
-        if own[K_FIRST] + own[K_COUNT] + 1 - streams[u64(i), S_SIZE] > own[K_LOW] + own[K_GONE]:
+        events = chunk.streams[u64(i)]
+        if events[K_FIRST] + events[K_COUNT] + 1 - streams[u64(i), S_SIZE] > events[K_LOW] + events[K_GONE]:
             n = depart(chunk, n, i, watermark)
     return n
 
@@ -166,9 +166,9 @@ def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int,
     n = np.int64(0)
     for a in range(start, stop):
         i = u64(batch.order[u64(a)])
-        own = chunk.streams[i]
-        s = own[K_FIRST] + own[K_COUNT]
-        if own[K_COUNT] == own[K_MOST]:
+        events = chunk.streams[i]
+        s = events[K_FIRST] + events[K_COUNT]
+        if events[K_COUNT] == events[K_MOST]:
             return n
         if timed:
             time = arena.values[u64(streams[i, S_VALUES] + (s & streams[i, S_MASK]))]
@@ -187,7 +187,7 @@ def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int,
         chunk.signs[u64(n)] = INSERTED
         chunk.tuples[u64(n)] = s
         chunk.clock[u64(n)] = watermark
-        own[K_COUNT] += 1
+        events[K_COUNT] += 1
         n += 1
     if start == stop:
         n = depart_all(arena, chunk, n, np.int64(-1), watermark)
@@ -200,35 +200,35 @@ def open_chunk(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, 
 
     inserted   the arrivals up to `stop` are in their SteMs already
     """
-    streams, own, changelog = arena.streams, chunk.streams, arena.meta[M_CHANGELOG] != 0
+    streams, events, changelog = arena.streams, chunk.streams, arena.meta[M_CHANGELOG] != 0
     for j in range(streams.shape[0]):
         i = u64(j)
-        own[i, K_FIRST], own[i, K_COUNT], own[i, K_GONE] = streams[i, S_NEXT], 0, 0
-        own[i, K_MOST] = stop - start if inserted else max(FEW, streams[i, S_NEXT] - streams[i, S_LO])
+        events[i, K_FIRST], events[i, K_COUNT], events[i, K_GONE] = streams[i, S_NEXT], 0, 0
+        events[i, K_MOST] = stop - start if inserted else max(FEW, streams[i, S_NEXT] - streams[i, S_LO])
     if inserted:
         for a in range(start, stop):
-            own[u64(batch.order[u64(a)]), K_FIRST] -= 1
+            events[u64(batch.order[u64(a)]), K_FIRST] -= 1
     for j in range(streams.shape[0]):
         i = u64(j)
-        own[i, K_LOW] = streams[i, S_LO]
+        events[i, K_LOW] = streams[i, S_LO]
         if streams[i, S_KIND] == ROWS and not changelog:
-            own[i, K_LOW] = max(streams[i, S_LO], own[i, K_FIRST] - streams[i, S_SIZE])
+            events[i, K_LOW] = max(streams[i, S_LO], events[i, K_FIRST] - streams[i, S_SIZE])
     n = list_events(arena, batch, chunk, start, stop, inserted)
     at, gone_at = np.int64(0), np.int64(0)
     for j in range(streams.shape[0]):
         i = u64(j)
-        own[i, K_START], own[i, K_GONE_AT] = at, gone_at
-        at += own[i, K_COUNT]
-        gone_at += own[i, K_GONE]
-        own[i, K_COUNT], own[i, K_GONE] = 0, 0
+        events[i, K_START], events[i, K_GONE_AT] = at, gone_at
+        at += events[i, K_COUNT]
+        gone_at += events[i, K_GONE]
+        events[i, K_COUNT], events[i, K_GONE] = 0, 0
     for place in range(n):
         i = u64(chunk.owners[u64(place)])
         if chunk.signs[u64(place)] == INSERTED:
-            chunk.places[u64(own[i, K_START] + own[i, K_COUNT])] = place
-            own[i, K_COUNT] += 1
+            chunk.places[u64(events[i, K_START] + events[i, K_COUNT])] = place
+            events[i, K_COUNT] += 1
         else:
-            chunk.departures[u64(own[i, K_GONE_AT] + own[i, K_GONE])] = place
-            own[i, K_GONE] += 1
+            chunk.departures[u64(events[i, K_GONE_AT] + events[i, K_GONE])] = place
+            events[i, K_GONE] += 1
     return n
 
 
@@ -245,22 +245,22 @@ def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
 
     If event times are compared in each result (`strict`), a tuple of a RANGE window need not leave it within a chunk.
     """
-    streams, own = arena.streams, chunk.streams
+    streams, events = arena.streams, chunk.streams
     for i in range(streams.shape[0]):
         j = u64(i)
-        stay, following, size = own[j, K_LOW], own[j, K_FIRST] + own[j, K_COUNT], streams[j, S_SIZE]
+        stay, following, size = events[j, K_LOW], events[j, K_FIRST] + events[j, K_COUNT], streams[j, S_SIZE]
         if streams[j, S_LIFE] > 0:
             # Any version may end.
-            stay = following if own[j, K_GONE] > 0 else stay
+            stay = following if events[j, K_GONE] > 0 else stay
         elif arena.meta[M_CHANGELOG] != 0:
-            stay += own[j, K_GONE]
+            stay += events[j, K_GONE]
         elif streams[j, S_KIND] == ROWS:
             stay = max(stay, following - size)
         elif streams[j, S_KIND] == RANGE and not strict:
             ring, mask, horizon = streams[j, S_VALUES], streams[j, S_MASK], time_at(arena, chunk, n - 1) - size
             while stay < following and arena.values[u64(ring + (stay & mask))] < horizon:
                 stay += 1
-        own[j, K_STAY] = stay
+        events[j, K_STAY] = stay
 
 
 @inlined
@@ -297,20 +297,20 @@ def insert_chunk(arena: Arena, chunk: Chunk) -> int:
 @inlined
 def has_arrived(chunk: Chunk, j: int, s: int, place: int) -> bool:
     """Return whether tuple s >= K_FIRST of stream j has arrived when the event at `place` probes."""
-    own = chunk.streams[u64(j)]
-    return chunk.places[u64(own[K_START] + s - own[K_FIRST])] < place
+    events = chunk.streams[u64(j)]
+    return chunk.places[u64(events[K_START] + s - events[K_FIRST])] < place
 
 
 @inlined
 def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
     """Return whether tuple s < K_STAY of stream j has left its window when the event at `place` probes."""
-    row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
+    row, events = arena.streams[u64(j)], chunk.streams[u64(j)]
     if row[S_LIFE] > 0:
         return life_of(arena, j, s) < place
     if arena.meta[M_CHANGELOG] != 0:
-        return chunk.departures[u64(own[K_GONE_AT] + s - own[K_LOW])] < place
+        return chunk.departures[u64(events[K_GONE_AT] + s - events[K_LOW])] < place
     if row[S_KIND] == ROWS:
-        return chunk.places[u64(own[K_START] + s + row[S_SIZE] - own[K_FIRST])] < place
+        return chunk.places[u64(events[K_START] + s + row[S_SIZE] - events[K_FIRST])] < place
     return arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] < time_at(arena, chunk, place) - row[S_SIZE]
 
 
@@ -320,14 +320,14 @@ def newest_seen(arena: Arena, chunk: Chunk, j: int, offset: int, s: int, place: 
 
     offset   where (link, key id) of the chain lies in a record
     """
-    row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
-    while s >= own[K_FIRST] and not has_arrived(chunk, j, s, place):
+    row, events = arena.streams[u64(j)], chunk.streams[u64(j)]
+    while s >= events[K_FIRST] and not has_arrived(chunk, j, s, place):
         s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
-    while s >= own[K_LOW] and s < own[K_STAY] and has_left(arena, chunk, j, s, place):
+    while s >= events[K_LOW] and s < events[K_STAY] and has_left(arena, chunk, j, s, place):
         if row[S_LIFE] == 0:
             return np.int64(-1)
         s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
-    return np.int64(-1) if s < own[K_LOW] else s
+    return np.int64(-1) if s < events[K_LOW] else s
 
 
 @inlined
@@ -336,14 +336,14 @@ def close_events(arena: Arena, chunk: Chunk, n: int) -> int:
 
     Afterwards K_FIRST is the number that follows those of these arrivals.
     """
-    streams, meta, own = arena.streams, arena.meta, chunk.streams
+    streams, meta, events = arena.streams, arena.meta, chunk.streams
     arrivals = np.int64(0)
     if n > 0 and meta[M_TIMED] != 0:
         meta[M_WATERMARK] = chunk.clock[u64(n - 1)]
     for place in range(n):
         i = u64(chunk.owners[u64(place)])
         if chunk.signs[u64(place)] == INSERTED:
-            own[i, K_FIRST] += 1
+            events[i, K_FIRST] += 1
             arrivals += 1
         elif streams[i, S_LIFE] > 0:
             bury(arena, np.int64(i), np.int64(chunk.tuples[u64(place)]), np.int64(chunk.tuples[u64(place + 1)]))
@@ -351,12 +351,12 @@ def close_events(arena: Arena, chunk: Chunk, n: int) -> int:
             streams[i, S_LO] += 1
     for j in range(streams.shape[0]):
         if streams[u64(j), S_LIFE] > 0 and n > 0:
-            streams[u64(j), S_LO] = pass_dead(arena, j, own[u64(j), K_FIRST])
+            streams[u64(j), S_LO] = pass_dead(arena, j, events[u64(j), K_FIRST])
     if meta[M_CHANGELOG] == 0:
         for j in range(streams.shape[0]):
             i = u64(j)
             if streams[i, S_KIND] == ROWS:
-                streams[i, S_LO] = max(streams[i, S_LO], own[i, K_FIRST] - streams[i, S_SIZE])
+                streams[i, S_LO] = max(streams[i, S_LO], events[i, K_FIRST] - streams[i, S_SIZE])
             elif streams[i, S_KIND] == RANGE:
                 expire_range(arena, j)
     return arrivals

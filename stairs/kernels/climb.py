@@ -134,14 +134,14 @@ def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> Non
         x = routes.hops[u64(h), H_STORE]
         if x < 0:
             continue
-        own = states[x, E_PARTS0]
-        while parts[u64(own), P_STREAM] != i:
-            own += 1
-        own = 4 + 4 * (own - states[x, E_PARTS0])
+        offset = states[x, E_PARTS0]
+        while parts[u64(offset), P_STREAM] != i:
+            offset += 1
+        offset = 4 + 4 * (offset - states[x, E_PARTS0])
         dropped = np.int64(0)
         for e in range(max(states[x, E_TAIL], states[x, E_FROM]), states[x, E_NEXT]):
             at = entry_at(entries, x, e)
-            if peek_int32(at + own) == s and peek_int32(at + 4) != GONE:
+            if peek_int32(at + offset) == s and peek_int32(at + 4) != GONE:
                 poke_int32(at + 4, GONE)
                 states[x, E_STORED] -= 1
                 dropped += 1

@@ -51,12 +51,12 @@ def write(walk: Walk, out: int) -> None:
 
 
 @inlined
-def shortage(arena: Arena, found: int) -> int:
+def shortage(arena: Arena, needed: int) -> int:
     """Return the status for the room that a walk lacked; the counters include the walk, which will be repeated."""
     arena.meta[M_TALLIED] = 1
     if (arena.meta[M_SHORT] & SHORT_ENTRIES) != 0:
         return NEED_ENTRIES
-    arena.meta[M_NEED] = found
+    arena.meta[M_NEED] = needed
     return NEED_OUTPUT
 
 
@@ -123,7 +123,7 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
     partials, levels, turn = chunk.partials, chunk.levels, walk.turn
     p = levels[i, u64(last), L_AT] + Q_PLACE
     # The count of an event stays in a register while its partial results follow each other.
-    counted, found = u64(0), chunk.counts[u64(0)]
+    counted, results = u64(0), chunk.counts[u64(0)]
     for q in range(levels[i, u64(last), L_SIZE]):
         total = np.int64(1)
         if weighed:
@@ -143,11 +143,11 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
                 total = total * n if size <= MOST_RESULTS else MOST_RESULTS
         place = u64(partials[u64(p)])
         if place != counted:
-            chunk.counts[counted] = found
-            counted, found = place, chunk.counts[place]
-        found = min(found + total, MOST_RESULTS)
+            chunk.counts[counted] = results
+            counted, results = place, chunk.counts[place]
+        results = min(results + total, MOST_RESULTS)
         p += Q_FIELDS
-    chunk.counts[counted] = found
+    chunk.counts[counted] = results
 
 
 @step

@@ -75,11 +75,11 @@ def end_of(routes: Routes, first: int) -> int:
 @inlined
 def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -> bool:
     """Return whether one of values[first:last] lies within low .. high."""
-    found = 0
+    within = 0
     for k in range(first, last):
         v = values[u64(k)]
-        found |= (v >= low) & (v <= high)
-    return found != 0
+        within |= (v >= low) & (v <= high)
+    return within != 0
 
 
 @step

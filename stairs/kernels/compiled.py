@@ -55,8 +55,8 @@ def processor() -> tuple[str, frozenset[str]]:
     """Return the name and the features of the processor for which numba compiles."""
     name = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     if config.CPU_FEATURES is not None:
-        return name, frozenset(one[1:] for one in config.CPU_FEATURES.split(",") if one.startswith("+"))
-    return name, frozenset(one for one, has in llvmlite.binding.get_host_cpu_features().items() if has)
+        return name, frozenset(feature[1:] for feature in config.CPU_FEATURES.split(",") if feature.startswith("+"))
+    return name, frozenset(feature for feature, has in llvmlite.binding.get_host_cpu_features().items() if has)
 
 
 def _usable(directory: Path) -> bool:
@@ -75,10 +75,10 @@ def _copy_shipped(directory: Path, needed: dict[str, str], features: frozenset[s
     try:
         if os.environ.get(OFF) == "0" or not SHIPPED.is_dir() or any(directory.iterdir()):
             return
-        found = json.loads((SHIPPED / MADE).read_text())
-        lacking = frozenset(found.pop("features")) - features
-        if found != needed or lacking:
-            LOG.info("the shipped kernels do not fit: made with %s, this is %s; lacking %s", found, needed, lacking)
+        shipped = json.loads((SHIPPED / MADE).read_text())
+        lacking = frozenset(shipped.pop("features")) - features
+        if shipped != needed or lacking:
+            LOG.info("the shipped kernels do not fit: made with %s, this is %s; lacking %s", shipped, needed, lacking)
             return
         # An index is read before its data files; so it comes last, under its name only when it is complete.
         for path in sorted(SHIPPED.iterdir(), key=lambda path: path.suffix == ".nbi"):

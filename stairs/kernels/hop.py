@@ -78,8 +78,8 @@ def record_of(arena: Arena, j: int, s: int) -> int:
 @inlined
 def has_died(arena: Arena, entries: Entries, k: int, s: int) -> bool:
     """Return whether tuple s, in its window, of the stream of row k of `parts` is a version that has ended."""
-    life = entries.parts[u64(k), P_LIFE]
-    return life > 0 and arena.recs[u64(record_of(arena, entries.parts[u64(k), P_STREAM], s) + life)] != ALIVE
+    at = entries.parts[u64(k), P_LIFE]
+    return at > 0 and arena.recs[u64(record_of(arena, entries.parts[u64(k), P_STREAM], s) + at)] != ALIVE
 
 
 @inlined

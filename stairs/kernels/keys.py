@@ -63,8 +63,8 @@ AHEAD = 16
 @inlined
 def home_of(arena: Arena, c: int, tag: int) -> int:
     """Return the home slot of a tag in the table of class c."""
-    own = arena.classes
-    return home(tag, own[c, C_SHIFT], own[c, C_SECRET], own[c, C_FACTOR], own[c, C_LAST])
+    classes = arena.classes
+    return home(tag, classes[c, C_SHIFT], classes[c, C_SECRET], classes[c, C_FACTOR], classes[c, C_LAST])
 
 
 @inlined

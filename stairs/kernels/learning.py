@@ -129,7 +129,7 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
                 partials[u64(at + np.int64(partials[u64(q + Q_PARENT)]) * Q_FIELDS + Q_HEAD)] = ALIVE
         c, j = routes.hops[u64(trunk + level), H_CLASS], routes.hops[u64(trunk + level), H_TARGET]
         x, low = row_of(arena, j, c), arena.streams[u64(j), S_LO]
-        attr, own = arena.attrs[u64(x)], arena.classes[u64(c)]
+        attr, directory = arena.attrs[u64(x)], arena.classes[u64(c)]
         if attr[A_REST] != 0 or attr[A_LINK0] == attr[A_LINK1]:
             continue
         marks, listed, caused, size = attr[A_MARKS], np.int64(0), np.int64(0), levels[i, u64(level), L_SIZE]
@@ -141,9 +141,9 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
                 s = ancestor(chunk, i, q, level, above)
                 record = source[S_RECS] + (s & source[S_MASK]) * source[S_WIDTH]
                 kid = np.int64(arena.recs[u64(record + chunk.sources[u64(c), 2] + 1)])
-                listed += try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
+                listed += try_to_mark(arena, j, x, directory[C_HEADS] + kid * directory[C_STRIDE] + attr[A_COLUMN])
         marks = attr[A_MARKS] - marks
         if marks > 0:
             # The lists found may be longer than those that can be marked: a hot key has a long one with results.
-            found = max(levels[i, u64(level + 1), L_MATCHES], 1)
-            attr[A_WORTH] = max(attr[A_WORTH], min(caused // size, listed * caused // (marks * found)))
+            matches = max(levels[i, u64(level + 1), L_MATCHES], 1)
+            attr[A_WORTH] = max(attr[A_WORTH], min(caused // size, listed * caused // (marks * matches)))

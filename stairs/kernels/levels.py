@@ -147,8 +147,8 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
             continue
         write_heads(arena, routes, chunk, i, level, h)
         j, offset = hops[u64(h), H_TARGET], hops[u64(h), H_OFFSET]
-        own = chunk.streams[u64(j)]
-        newer, low, stay, hits = own[K_FIRST], own[K_LOW], own[K_STAY], np.int64(0)
+        events = chunk.streams[u64(j)]
+        newer, low, stay, hits = events[K_FIRST], events[K_LOW], events[K_STAY], np.int64(0)
         kept = at
         for p in range(at, at + levels[i, u64(level), L_SIZE] * Q_FIELDS, Q_FIELDS):
             s = np.int64(partials[u64(p + Q_HEAD)])
@@ -181,19 +181,19 @@ def judge_ahead(routes: Routes, i: int) -> None:
 @inlined
 def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
     """Start level 0 of stream i with its events at places before `last`; return its end, or -1 without room."""
-    streams, own, partials = arena.streams, chunk.streams[i], chunk.partials
+    streams, events, partials = arena.streams, chunk.streams[i], chunk.partials
     ring, mask, width = streams[i, S_RECS] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
     chunk.levels[i, 0, L_AT] = at
-    if at + (own[K_COUNT] + own[K_GONE]) * Q_FIELDS > partials.shape[0]:
+    if at + (events[K_COUNT] + events[K_GONE]) * Q_FIELDS > partials.shape[0]:
         return np.int64(-1)
     end = at
     # What leaves a window takes nothing with it where only the ends of versions delete results.
-    probing = own[K_COUNT] + (own[K_GONE] if streams[i, S_LIFE] > 0 or arena.meta[M_CHANGELOG] != ENDS else 0)
+    probing = events[K_COUNT] + (events[K_GONE] if streams[i, S_LIFE] > 0 or arena.meta[M_CHANGELOG] != ENDS else 0)
     for r in range(probing):
-        if r < own[K_COUNT]:
-            s, place = own[K_FIRST] + r, np.int64(chunk.places[u64(own[K_START] + r)])
+        if r < events[K_COUNT]:
+            s, place = events[K_FIRST] + r, np.int64(chunk.places[u64(events[K_START] + r)])
         else:
-            place = np.int64(chunk.departures[u64(own[K_GONE_AT] + r - own[K_COUNT])])
+            place = np.int64(chunk.departures[u64(events[K_GONE_AT] + r - events[K_COUNT])])
             s = np.int64(chunk.tuples[u64(place)])
         if place < last and not has_twin(chunk, place, last) and arena.recs[u64(ring + (s & mask) * width)] >= 0:
             end = add_partial(partials, end, -1, s, place)
@@ -223,8 +223,8 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
         write_heads(arena, routes, chunk, i, level, h)
     j = u64(hops[u64(h), H_TARGET])
     ring, mask, width, offset = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], hops[u64(h), H_OFFSET]
-    own = chunk.streams[j]
-    newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
+    events = chunk.streams[j]
+    newer, low, stay = events[K_FIRST], events[K_LOW], events[K_STAY]
     checked, hits = hops[u64(h), H_COMPARE] >= 0, np.int64(0)
     for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
         checked |= routes.ops[u64(o), O_CHECK] != 0
@@ -269,8 +269,8 @@ def list_matches(
     j = u64(hops[u64(h), H_TARGET])
     ring, mask, width = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH]
     offset, shared = hops[u64(h), H_OFFSET], h < routes.span[i, R_ROOT]
-    own = chunk.streams[j]
-    newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
+    events = chunk.streams[j]
+    newer, low, stay = events[K_FIRST], events[K_LOW], events[K_STAY]
     p, size = levels[i, u64(level), L_AT], levels[i, u64(level), L_SIZE]
     end, room = at + 2 * size, np.int64(partials.shape[0])
     if end > room:
@@ -283,7 +283,7 @@ def list_matches(
             partials[u64(span)] = partials[u64(span - 2)]
             partials[u64(span + 1)] = partials[u64(span - 1)]
         else:
-            s, found = np.int64(partials[u64(p + Q_HEAD)]), np.int64(0)
+            s, length = np.int64(partials[u64(p + Q_HEAD)]), np.int64(0)
             while s >= low:
                 seen = s < newer or has_arrived(chunk, np.int64(j), s, place)
                 if s < stay and has_left(arena, chunk, np.int64(j), s, place):
@@ -292,20 +292,20 @@ def list_matches(
                     seen = False
                 if seen:
                     if not count_only:
-                        if end + found >= room:
+                        if end + length >= room:
                             return np.int64(-1)
-                        partials[u64(end + found)] = s
-                    found += 1
+                        partials[u64(end + length)] = s
+                    length += 1
                 s = np.int64(recs[u64(ring + (s & mask) * width + offset)])
             if count_only:
                 partials[u64(span)] = 0
-                partials[u64(span + 1)] = found
+                partials[u64(span + 1)] = length
             else:
                 partials[u64(span)] = end
-                partials[u64(span + 1)] = end + found
-                end += found
+                partials[u64(span + 1)] = end + length
+                end += length
             probes += 1
-            matches += found
+            matches += length
         before = place
         p += Q_FIELDS
     levels[i, u64(k), L_PROBES] = probes

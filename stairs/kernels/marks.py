@@ -95,9 +95,9 @@ def row_of(arena: Arena, j: int, c: int) -> int:
 def head_of(arena: Arena, x: int, record: int) -> int:
     """Return where the head of the list is that the record at `record` is in, by attribute x of its stream."""
     attr = arena.attrs[u64(x)]
-    own = arena.classes[u64(attr[A_CLASS])]
+    directory = arena.classes[u64(attr[A_CLASS])]
     kid = np.int64(arena.recs[u64(record + attr[A_OFFSET] + 1)])
-    return own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN]
+    return directory[C_HEADS] + kid * directory[C_STRIDE] + attr[A_COLUMN]
 
 
 @inlined
@@ -121,7 +121,7 @@ def support_of(arena: Arena, i: int, x: int, record: int) -> int:
 
     x   the attribute of the mark
     """
-    attrs, links, found, empty = arena.attrs, arena.links, np.int64(-1), False
+    attrs, links, support, empty = arena.attrs, arena.links, np.int64(-1), False
     for z in range(arena.streams[u64(i), S_ATTR0], arena.streams[u64(i), S_ATTR1]):
         if z != x:
             at = head_of(arena, z, record) - attrs[u64(z), A_COLUMN]
@@ -129,8 +129,8 @@ def support_of(arena: Arena, i: int, x: int, record: int) -> int:
                 head = np.int64(arena.heads[u64(at + links[u64(k), N_COLUMN])])
                 marked = head <= MARKED
                 empty |= not marked and head < arena.streams[u64(links[u64(k), N_STREAM]), S_LO]
-                found = links[u64(k), N_ATTR] if marked else found
-    return np.int64(-1) if empty else found
+                support = links[u64(k), N_ATTR] if marked else support
+    return np.int64(-1) if empty else support
 
 
 @inlined
@@ -166,12 +166,12 @@ def clear_all(arena: Arena) -> None:
 @inlined
 def may_rest(arena: Arena, x: int) -> bool:
     """Return whether some mark may rest on a list of attribute x."""
-    found = False
+    rests = False
     for k in range(arena.attrs[u64(x), A_LINK0], arena.attrs[u64(x), A_LINK1]):
         j, y = u64(arena.links[u64(k), N_STREAM]), arena.links[u64(k), N_ATTR]
         for z in range(arena.streams[j, S_ATTR0], arena.streams[j, S_ATTR1]):
-            found |= z != y and arena.attrs[u64(z), A_MARKS] > 0
-    return found
+            rests |= z != y and arena.attrs[u64(z), A_MARKS] > 0
+    return rests
 
 
 @jit
@@ -186,8 +186,8 @@ def clear_outwards(arena: Arena, stack: np.ndarray, x: int, kid: int) -> None:
     while top > 0:
         top -= 2
         x, kid = np.int64(stack[u64(top)]), np.int64(stack[u64(top + 1)])
-        own = arena.classes[u64(attrs[u64(x), A_CLASS])]
-        row = own[C_HEADS] + kid * own[C_STRIDE]
+        directory = arena.classes[u64(attrs[u64(x), A_CLASS])]
+        row = directory[C_HEADS] + kid * directory[C_STRIDE]
         for k in range(attrs[u64(x), A_LINK0], attrs[u64(x), A_LINK1]):
             j, y = links[u64(k), N_STREAM], links[u64(k), N_ATTR]
             first, last, marks = arena.streams[u64(j), S_ATTR0], arena.streams[u64(j), S_ATTR1], np.int64(0)
@@ -255,9 +255,9 @@ def clear_column(arena: Arena, stack: np.ndarray, x: int) -> None:
 
     stack    int32[], memory
     """
-    own = arena.classes[arena.attrs[x, A_CLASS]]
-    first, stride = own[C_HEADS] + arena.attrs[x, A_COLUMN], own[C_STRIDE]
-    for kid in range(own[C_NEXT]):
+    directory = arena.classes[arena.attrs[x, A_CLASS]]
+    first, stride = directory[C_HEADS] + arena.attrs[x, A_COLUMN], directory[C_STRIDE]
+    for kid in range(directory[C_NEXT]):
         if arena.attrs[x, A_MARKS] == 0:
             return
         p = first + kid * stride

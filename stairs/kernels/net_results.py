@@ -39,15 +39,15 @@ def write_replaced(arena: Arena, ids: np.ndarray, firsts: np.ndarray, r: int, m:
 
     firsts   int64[streams], the number of the first arrival of the push
     """
-    found = False
+    replaces = False
     for k in range(m):
-        own = np.int64(ids[u64(r * m + k)])
-        if arena.streams[u64(k), S_LIFE] > 0 and own >= firsts[u64(k)]:
-            ended = ended_by(arena, np.int64(k), own)
+        component = np.int64(ids[u64(r * m + k)])
+        if arena.streams[u64(k), S_LIFE] > 0 and component >= firsts[u64(k)]:
+            ended = ended_by(arena, np.int64(k), component)
             if ended >= 0:
-                own, found = ended, True
-        replaced[u64(k)] = own
-    return found
+                component, replaces = ended, True
+        replaced[u64(k)] = component
+    return replaces
 
 
 @jit

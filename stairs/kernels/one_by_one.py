@@ -171,14 +171,14 @@ def take_away(
         out = meta[M_OUT]
         bind(arena, walk, j, record)
         walk.current[u64(j)] = s
-        found = emit(arena, entries, routes, walk, j, np.bool_(False), strict, count_only, 1 - meta[M_TALLIED], out)
+        end = emit(arena, entries, routes, walk, j, np.bool_(False), strict, count_only, 1 - meta[M_TALLIED], out)
         if meta[M_SHORT] != 0:
-            return shortage(arena, found)
+            return shortage(arena, end)
         meta[M_TALLIED] = 0
         if not count_only:
-            sign(walk, out, found, DELETED)
-        meta[M_DELETED] += found - out
-        meta[M_OUT] = found
+            sign(walk, out, end, DELETED)
+        meta[M_DELETED] += end - out
+        meta[M_OUT] = end
     return DONE
 
 
@@ -288,13 +288,13 @@ def push_singly(
             again = meta[M_TALLIED]
             # States note the first entry of each arrival by it.
             meta[M_ARRIVAL] = a
-            found = emit(arena, entries, routes, walk, np.int64(i), np.bool_(True), strict, count_only, 1 - again, out)
+            end = emit(arena, entries, routes, walk, np.int64(i), np.bool_(True), strict, count_only, 1 - again, out)
             if meta[M_SHORT] != 0:
                 meta[M_OUT] = out
-                return shortage(arena, found)
+                return shortage(arena, end)
             if changelog and not count_only:
-                sign(walk, out, found, INSERTED)
-            out = found
+                sign(walk, out, end, INSERTED)
+            out = end
             meta[M_TALLIED] = 0
         if streams[i, S_LIFE] > 0:
             insert_version(arena, np.int64(i), s)

@@ -286,27 +286,27 @@ def push_one_key(
         for x in range(listed):
             at = x * (NEWEST + 2 * m)
             i = np.int64(batch.order[u64(first + np.int64(walk.met[u64(at)]))])
-            sure, timely, found = np.int64(0), np.int64(ALL), np.int64(-1)
+            sure, timely, end = np.int64(0), np.int64(ALL), np.int64(-1)
             if not hold:
                 sure, timely = m, in_time(arena, routes, walk, i, at)
-            while found < 0 and timely != NONE:
+            while end < 0 and timely != NONE:
                 if timely == ALL and half > 0 and is_alone(walk, half, x):
-                    found = combine_alone(arena, walk, at, sure, count_only, out)
-                    walk.alone[u64(i)] += tally * (found >= 0)
+                    end = combine_alone(arena, walk, at, sure, count_only, out)
+                    walk.alone[u64(i)] += tally * (end >= 0)
                 elif timely == ALL:
-                    found = combine(arena, routes, walk, i, at, sure, count_only, tally, out)
+                    end = combine(arena, routes, walk, i, at, sure, count_only, tally, out)
                 else:
-                    found = combine_in_time(arena, routes, walk, i, at, count_only, tally, out)
-                if found < 0:
+                    end = combine_in_time(arena, routes, walk, i, at, count_only, tally, out)
+                if end < 0:
                     sure, timely = m, in_time(arena, routes, walk, i, at)
-            if found >= 0:
+            if end >= 0:
                 streams[u64(i), S_WALKED] += tally
                 if meta[M_SHORT] != 0:
                     count_alone(routes, walk)
                     meta[M_ARRIVAL] = take_back(arena, batch, walk, at, first, last, newest)
                     meta[M_OUT] = out
-                    return shortage(arena, found)
-                out, tally = found, np.int64(1)
+                    return shortage(arena, end)
+                out, tally = end, np.int64(1)
                 meta[M_TALLIED] = 0
         first = last
     count_alone(routes, walk)

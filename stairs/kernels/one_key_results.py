@@ -136,8 +136,8 @@ def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, at: int) -> int:
     """
     streams, hops, recs, met = arena.streams, routes.hops, arena.recs, walk.met
     m = streams.shape[0]
-    own = time_of(arena, i, np.int64(met[u64(at + NEWEST + i)]))
-    greatest, deadline = own, deadline_of(arena, i, own)
+    arrival_time = time_of(arena, i, np.int64(met[u64(at + NEWEST + i)]))
+    greatest, deadline = arrival_time, deadline_of(arena, i, arrival_time)
     for h in range(routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END]):
         j, timely = hops[u64(h), H_TARGET], np.int64(0)
         ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(met[u64(at + NEWEST + m + j)])
@@ -146,7 +146,7 @@ def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, at: int) -> int:
             time = time_of(arena, j, partner)
             end = deadline_of(arena, j, time)
             greatest, deadline = max(greatest, time), min(deadline, end)
-            timely += end >= own
+            timely += end >= arrival_time
             partner = np.int64(recs[u64(ring + (partner & mask) * RECORD)])
         if timely == 0:
             return NONE

@@ -169,7 +169,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
     i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
     source, dead, null = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD], null_of(arena, x)
     ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
-    base, shift, own = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
+    base, shift, words_at = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
     secret, factor, final = classes[c, C_SECRET], classes[c, C_FACTOR], classes[c, C_LAST]
     spare, more = spare_of(arena, c), classes[c, C_MAY_PASS]
     last = (np.int64(1) << (64 - shift)) - 1
@@ -207,7 +207,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
                     break
                 table[u64(p)] = word
                 table[u64(p + 1)] = kid
-                words[u64(own + kid)] = word
+                words[u64(words_at + kid)] = word
                 arena.heads[u64(heads + kid * stride)] = -1
         recs[u64(ring + ((first + r) & mask) * width)] = kid
         r += 1

@@ -20,8 +20,8 @@ def slot_of(ids: np.ndarray, r: int, m: int, j: int, s: int, last: int) -> int:
     """Return the home of result r, with tuple s in place of its component of stream j (-1: of none)."""
     x = u64(0)
     for k in range(m):
-        own = np.int64(ids[u64(r * m + k)]) if k != j else np.int64(s)
-        x = (x ^ u64(own)) * u64(MIX)
+        component = np.int64(ids[u64(r * m + k)]) if k != j else np.int64(s)
+        x = (x ^ u64(component)) * u64(MIX)
         x ^= x >> u64(29)
     return np.int64(x & u64(last))
 

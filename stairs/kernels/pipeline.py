@@ -117,14 +117,18 @@ class Typing:
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         """Return the signature of `func` for types of arguments."""
         if isinstance(func, Dispatcher):
-            args = [unliteral(one) for one in args]
-        if kws or not isinstance(func, Function) or not all(isinstance(one, (Number, Boolean)) for one in args):
+            args = [unliteral(argument) for argument in args]
+        if (
+            kws
+            or not isinstance(func, Function)
+            or not all(isinstance(argument, (Number, Boolean)) for argument in args)
+        ):
             return self._context.resolve_function_type(func, args, kws)
         key = func, tuple(args)
-        found = KNOWN.get(key)
-        if found is None:
-            found = KNOWN[key] = self._context.resolve_function_type(func, args, kws)
-        return found
+        signature = KNOWN.get(key)
+        if signature is None:
+            signature = KNOWN[key] = self._context.resolve_function_type(func, args, kws)
+        return signature
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -174,7 +178,7 @@ class KernelCompiler(CompilerBase):
     def define_pipelines(self) -> list[PassManager]:
         """Return the only pipeline."""
         passes = Passes("kernel")
-        for one in (
+        for compiler_pass in (
             TranslateByteCode,
             FixupArgs,
             IRProcessing,
@@ -190,6 +194,6 @@ class KernelCompiler(CompilerBase):
             NativeLowering,
             NoPythonBackend,
         ):
-            passes.add_pass(one, one.__name__)
+            passes.add_pass(compiler_pass, compiler_pass.__name__)
         passes.finalize()
         return [passes]

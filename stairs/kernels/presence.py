@@ -81,10 +81,10 @@ def arrive(arena: Arena, kid: int, half: int, i: int, several_live: bool) -> boo
     several_live   whether the tuple before it with the key stays in its window
     """
     presence, at, bit = arena.presence, kid * 2 * half, np.int64(1) << (i & 63)
-    own = at + (i >> 6)
-    presence[u64(own)] |= bit
+    word_at = at + (i >> 6)
+    presence[u64(word_at)] |= bit
     # A branch would be mispredicted often.
-    presence[u64(own + half)] = presence[u64(own + half)] & ~bit | np.int64(several_live) << (i & 63)
+    presence[u64(word_at + half)] = presence[u64(word_at + half)] & ~bit | np.int64(several_live) << (i & 63)
     every = np.int64(-1)
     for w in range(half):
         every &= presence[u64(at + w)]

@@ -60,12 +60,12 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
     kids, current = frame[m + n : m + 2 * n], frame[m + 2 * n : 2 * m + 2 * n]
     lows, parts0, parts1 = states[x, E_LOWS], states[x, E_PARTS0], states[x, E_PARTS1]
     first, last = routes.span[u64(route), R_TRUNK], routes.span[u64(route), R_LEAF] - 1
-    following, room, found = states[x, E_NEXT], free_room(entries, x), np.int64(0)
+    following, room, count = states[x, E_NEXT], free_room(entries, x), np.int64(0)
     by = u64(states[x, E_CLASS])
     kids[by] = kid
     bound[by] = classes[by, C_HEADS] + kid * classes[by, C_STRIDE]
     h, opening = first, True
-    while h >= first and found <= MOST_ENTRIES:
+    while h >= first and count <= MOST_ENTRIES:
         if opening:
             c, y = u64(hops[u64(h), H_CLASS]), hops[u64(h), H_STATE]
             if y < 0:
@@ -88,21 +88,21 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
             h += 1
             opening = True
             continue
-        if found < room:
-            at = entry_at(entries, x, following + found) + 4 - 4 * parts0
+        if count < room:
+            at = entry_at(entries, x, following + count) + 4 - 4 * parts0
             for k in range(parts0, parts1):
                 poke_int32(at + 4 * k, current[u64(entries.parts[u64(k), P_STREAM])])
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 @inlined
 def find_all(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
     """Run `combine` over the STAIRs below, or over SteMs alone if a STAIR lacks a key."""
-    found = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_ROUTE])
-    if found == INCOMPLETE:
-        found = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_BASE])
-    return found
+    count = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_ROUTE])
+    if count == INCOMPLETE:
+        count = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_BASE])
+    return count
 
 
 @inlined
@@ -122,19 +122,19 @@ def reverse(entries: Entries, x: int, first: int, last: int) -> None:
 
 
 @inlined
-def publish(entries: Entries, x: int, kid: int, found: int) -> None:
+def publish(entries: Entries, x: int, kid: int, count: int) -> None:
     """Link the combinations written after the newest entry into the chain of their key and mark it attempted."""
     states = entries.states
     following, link = states[x, E_NEXT], states[x, E_BIRTH]
     # The walk finds the newest tuples first. Stored last, they are probed first, and the tail meets the oldest first.
-    reverse(entries, x, following, following + found - 1)
-    for e in range(following, following + found):
+    reverse(entries, x, following, following + count - 1)
+    for e in range(following, following + count):
         poke_int32(entry_at(entries, x, e), link)
         link = e
-    states[x, E_NEXT] = following + found
-    states[x, E_COUNT] = found
+    states[x, E_NEXT] = following + count
+    states[x, E_COUNT] = count
     states[x, E_PROMOTED] += 1
-    states[x, E_COMPUTED] += found
+    states[x, E_COMPUTED] += count
     mark(entries, x, kid, link)
 
 
@@ -148,17 +148,17 @@ def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
     states[x, E_COUNT] = 0
     if attempted(entries, x, kid):
         return DONE
-    found = np.int64(0)
+    count = np.int64(0)
     if may_combine(arena, entries, x, kid):
-        found = find_all(arena, entries, routes, walk, x, kid)
-        if free_room(entries, x) < found <= MOST_ENTRIES and make_slots(arena, entries, x, found):
-            found = find_all(arena, entries, routes, walk, x, kid)
-        if found > free_room(entries, x) or found > MOST_ENTRIES:
-            states[x, E_SHORT] = max(states[x, E_SHORT], found)
+        count = find_all(arena, entries, routes, walk, x, kid)
+        if free_room(entries, x) < count <= MOST_ENTRIES and make_slots(arena, entries, x, count):
+            count = find_all(arena, entries, routes, walk, x, kid)
+        if count > free_room(entries, x) or count > MOST_ENTRIES:
+            states[x, E_SHORT] = max(states[x, E_SHORT], count)
             arena.meta[M_SHORT] |= SHORT_ENTRIES
             return NEED_ENTRIES
-    publish(entries, x, kid, found)
-    follow_up(arena, entries, x, found)
+    publish(entries, x, kid, count)
+    follow_up(arena, entries, x, count)
     return DONE
 
 

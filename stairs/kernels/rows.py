@@ -15,15 +15,15 @@ Int64s = npt.NDArray[np.int64]
 def to_sequence_numbers(rows: Int64s, bases: Int64s, ids: npt.NDArray[np.int32], absent: npt.NDArray[np.bool_]) -> int:
     """Write rows - bases to ids, row by row, and 0 for absent components, which are marked; return their number."""
     n, m = rows.shape
-    found = 0
+    count = 0
     for x in range(n):
         for i in range(m):
             number = rows[u64(x), u64(i)]
             if number < 0:
                 absent[u64(x), u64(i)] = True
-                found += 1
+                count += 1
             ids[u64(x * m + i)] = number - bases[u64(i)] if number >= 0 else 0
-    return found
+    return count
 
 
 @jit
@@ -94,7 +94,7 @@ def add_up(rows: Int64s, signs: npt.NDArray[np.uint8], table: Int64s, seeds: Int
 
 
 @jit
-def find_rows(known: Int64s, rows: Int64s, table: Int64s, seeds: Int64s, found: Int64s) -> None:
+def find_rows(known: Int64s, rows: Int64s, table: Int64s, seeds: Int64s, numbers: Int64s) -> None:
     """Write the number of the row of `known` that equals each row, -1 for none; rows of `known` differ.
 
     table, seeds   as in `add_up`, for the rows of `known`
@@ -102,4 +102,4 @@ def find_rows(known: Int64s, rows: Int64s, table: Int64s, seeds: Int64s, found: 
     for x in range(known.shape[0]):
         table[u64(place_of(known, x, known, table, seeds))] = x
     for x in range(rows.shape[0]):
-        found[u64(x)] = table[u64(place_of(rows, x, known, table, seeds))]
+        numbers[u64(x)] = table[u64(place_of(rows, x, known, table, seeds))]

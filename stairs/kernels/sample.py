@@ -195,10 +195,10 @@ def skip(arena: Arena, routes: Routes, walk: Walk, h: int, s: int, work: np.ndar
     test, row = routes.compares[u64(x)], arena.streams[u64(routes.hops[u64(h), H_TARGET])]
     ring = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1)
     least, most = bounds(arena, test, walk.current)
-    found = next_within(arena.values, ring, row[S_MASK], s, row[S_LO], least, most)
-    work[W_SCANNED] += float(s - found)
-    work[W_SPARED] += float(s - found) if has_band(arena, routes, h) else 0.0
-    return int(found)
+    candidate = next_within(arena.values, ring, row[S_MASK], s, row[S_LO], least, most)
+    work[W_SCANNED] += float(s - candidate)
+    work[W_SPARED] += float(s - candidate) if has_band(arena, routes, h) else 0.0
+    return int(candidate)
 
 
 @inlined
@@ -268,10 +268,10 @@ def leaf_product(
     for h in range(first, last):
         j = routes.hops[u64(h), H_TARGET]
         newest = head(arena, routes, walk, h, pruned)
-        found = chain_length(arena, j, routes.hops[u64(h), H_OFFSET], newest)
+        length = chain_length(arena, j, routes.hops[u64(h), H_OFFSET], newest)
         work[W_LEAVES] += 1.0
-        work[W_LEAF_VISITS] += found
-        product *= found
+        work[W_LEAF_VISITS] += length
+        product *= length
     return product
 
 
@@ -341,10 +341,10 @@ def trace(
             visits[u64(h), 1] += 1
             work[W_VISITS] += 1.0
             following = skip(arena, routes, walk, h, follow(arena, routes, j, h, s), work)
-            own = arena.streams[u64(j), S_RECS] + (s & arena.streams[u64(j), S_MASK]) * arena.streams[u64(j), S_WIDTH]
+            start = arena.streams[u64(j), S_RECS] + (s & arena.streams[u64(j), S_MASK]) * arena.streams[u64(j), S_WIDTH]
             walk.current[u64(j)] = s
-            fits = agree(arena, routes, walk, own, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1])
-            if arena.recs[u64(own + 1)] < 0 or not fits or not all_hold(arena, routes, h, walk.current):
+            fits = agree(arena, routes, walk, start, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1])
+            if arena.recs[u64(start + 1)] < 0 or not fits or not all_hold(arena, routes, h, walk.current):
                 s = following
                 continue
             visits[u64(h), 2] += 1

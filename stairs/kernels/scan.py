@@ -75,10 +75,10 @@ def scan(
     """
     hops, partials, levels, values = routes.hops, chunk.partials, chunk.levels, arena.values
     j = u64(hops[u64(h), H_TARGET])
-    row, own = arena.streams[j], chunk.streams[j]
+    row, events = arena.streams[j], chunk.streams[j]
     ring, mask, width = row[S_RECS] + 1, row[S_MASK], row[S_WIDTH]
-    newer, oldest, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
-    following = newer + own[K_COUNT]
+    newer, oldest, stay = events[K_FIRST], events[K_LOW], events[K_STAY]
+    following = newer + events[K_COUNT]
     x, b, more = hops[u64(h), H_COMPARE], np.int64(-1), True
     bounded = x >= 0 and routes.compares[u64(x), X_KIND] == WITHIN
     test, table = routes.compares[u64(max(x, 0))], row[S_LIFE] > 0
@@ -116,11 +116,11 @@ def scan(
         if b >= 0 and (not more or count_within(arena.bands, b, q % GROUP, high) <= most):
             start = max(first, arena.bands[u64(b), B_UPTO])
             if weighed and not more:
-                found = count_seen(arena.bands, b, q % GROUP, high, first, beyond)
+                count = count_seen(arena.bands, b, q % GROUP, high, first, beyond)
                 if end > last:
                     return np.int64(-1)
-                partials[u64(end + Q_HEAD)] = found
-                end = add_partial(partials, end, q, -1, place) if found > 0 else end
+                partials[u64(end + Q_HEAD)] = count
+                end = add_partial(partials, end, q, -1, place) if count > 0 else end
             else:
                 begin = end
                 end = take(partials, end, arena.bands, b, q % GROUP, high, first, beyond, q, place)

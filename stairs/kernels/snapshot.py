@@ -34,15 +34,15 @@ def number(ids: np.ndarray, numbers: np.ndarray, order: np.ndarray, count: int) 
     count     the count of numbers before
     """
     for k in range(ids.shape[0]):
-        one = ids[u64(k)]
-        if one < 0:
+        old_id = ids[u64(k)]
+        if old_id < 0:
             ids[u64(k)] = -1
             continue
-        given = numbers[u64(one)]
+        given = numbers[u64(old_id)]
         if given < 0:
             given = np.int64(count)
-            numbers[u64(one)] = given
-            order[u64(count)] = one
+            numbers[u64(old_id)] = given
+            order[u64(count)] = old_id
             count += 1
         ids[u64(k)] = given
     return count

@@ -119,9 +119,9 @@ def end_version(arena: Arena, i: int, s: int) -> int:
 
 
 @inlined
-def set_life(arena: Arena, i: int, s: int, life: int) -> None:
+def set_life(arena: Arena, i: int, s: int, state: int) -> None:
     """Set the life of version s of table i."""
-    arena.recs[u64(record_at(arena, i, s) + arena.streams[u64(i), S_LIFE])] = life
+    arena.recs[u64(record_at(arena, i, s) + arena.streams[u64(i), S_LIFE])] = state
 
 
 @inlined

@@ -140,12 +140,12 @@ class SpillDirectory:
             mounts = [line.split()[1:3] for line in os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()]
         except OSError:
             return False
-        path, found = os.path.realpath(self.path), ("", "")
+        path, mount = os.path.realpath(self.path), ("", "")
         for at, kind in mounts:
             at = at.replace("\\040", " ")
-            if len(at) >= len(found[0]) and os.path.commonpath([at, path]) == at:
-                found = at, kind
-        return found[1] in _IN_MEMORY
+            if len(at) >= len(mount[0]) and os.path.commonpath([at, path]) == at:
+                mount = at, kind
+        return mount[1] in _IN_MEMORY
 
 
 class SpillFile:

@@ -146,8 +146,8 @@ def list_of(form: Form, length: int | None = None) -> Form:
         _require(isinstance(value, list), value, place, "a list")
         assert isinstance(value, list)
         _require(length is None or len(value) == length, value, place, f"a list of {length}")
-        for k, one in enumerate(value):
-            form(one, f"{place}[{k}]")
+        for k, entry in enumerate(value):
+            form(entry, f"{place}[{k}]")
 
     return check
 
@@ -159,10 +159,10 @@ def row_of(*forms: Form, rest: Form | None = None) -> Form:
         fits = isinstance(value, list) and (len(value) == len(forms) or (rest is not None and len(value) > len(forms)))
         _require(fits, value, place, f"a list of {len(forms)}{'' if rest is None else ' or more'}")
         assert isinstance(value, list)
-        for k, one in enumerate(value):
+        for k, entry in enumerate(value):
             form = forms[k] if k < len(forms) else rest
             assert form is not None
-            form(one, f"{place}[{k}]")
+            form(entry, f"{place}[{k}]")
 
     return check
 
@@ -179,9 +179,9 @@ def fields(forms: Mapping[str, Form], others: Collection[str] = (), ignored: boo
         for name in forms:
             if name not in value:
                 raise FormError(f"{place} has no {name!r}")
-        for name, one in value.items():
+        for name, entry in value.items():
             if name in forms or name in others:
-                forms.get(name, text)(one, f"{place}.{name}")
+                forms.get(name, text)(entry, f"{place}.{name}")
             elif not ignored:
                 raise FormError(f"{place} has {shown(name)}, which is unknown")
 
@@ -194,8 +194,8 @@ def mapping_of(form: Form) -> Form:
     def check(value: object, place: str) -> None:
         mapping(value, place)
         assert isinstance(value, dict)
-        for name, one in value.items():
-            form(one, f"{place}.{shown(name)}")
+        for name, entry in value.items():
+            form(entry, f"{place}.{shown(name)}")
 
     return check
 

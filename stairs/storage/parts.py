@@ -108,8 +108,8 @@ class Parts:
         """Raise the error for a part that nobody asked for, here or in nested objects."""
         unknown = self._values.keys() - self._asked
         self.require(not unknown, f"{min(unknown, default='')!r} is unknown")
-        for own in self._below:
-            own.check_read()
+        for nested in self._below:
+            nested.check_read()
 
     def integer(self, name: str, low: int = 0, high: int = MOST) -> int:
         """Return an integer within low .. high."""
@@ -117,8 +117,8 @@ class Parts:
 
     def optional(self, name: str, high: int = MOST) -> int | None:
         """Return an integer within 0 .. high, or None."""
-        found: int | None = self.value(name, optional(integer(0, high)))
-        return found
+        number: int | None = self.value(name, optional(integer(0, high)))
+        return number
 
     def number(self, name: str) -> float:
         """Return a float, which may be infinite or NaN."""
@@ -168,12 +168,12 @@ class Parts:
 
     def items(self, name: str, n: int | None = None) -> list[Parts]:
         """Return a list of nested objects, each as its parts."""
-        return [self._part(one, f"{name} {k}") for k, one in enumerate(self.sequence(name, n))]
+        return [self._part(entry, f"{name} {k}") for k, entry in enumerate(self.sequence(name, n))]
 
     def lists(self, name: str, n: int) -> list[list[Parts]]:
         """Return `n` lists of nested objects, each as its parts."""
         lists = self.sequence(name, n, list_of(anything))
-        return [[self._part(one, f"{name} {k}") for one in own] for k, own in enumerate(lists)]
+        return [[self._part(entry, f"{name} {k}") for entry in entries] for k, entries in enumerate(lists)]
 
     def array(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return an array, C-contiguous and writable; one -1 in `shape` matches any length."""
@@ -184,8 +184,8 @@ class Parts:
     ) -> list[npt.NDArray[Any]]:
         """Return a list of arrays, each as `array` does: one for each shape, or any number in one dimension."""
         listed = self.sequence(name, None if shapes is None else len(shapes))
-        own = zip(listed, [(-1,)] * len(listed) if shapes is None else shapes, strict=True)
-        return [self._read(name, self._memory.array, one, np.dtype(dtype), shape) for one, shape in own]
+        pairs = zip(listed, [(-1,)] * len(listed) if shapes is None else shapes, strict=True)
+        return [self._read(name, self._memory.array, entry, np.dtype(dtype), shape) for entry, shape in pairs]
 
     def arrow(self, name: str, kind: pa.DataType) -> pa.Array:
         """Return an Arrow array of type `kind`."""
@@ -193,7 +193,7 @@ class Parts:
 
     def batches(self, name: str, schema: pa.Schema, most: int) -> list[pa.RecordBatch]:
         """Return record batches of a schema, with at most `most` rows in all, every array validated."""
-        batches = [self._read(name, self._memory.batch, one, schema) for one in self.sequence(name)]
+        batches = [self._read(name, self._memory.batch, entry, schema) for entry in self.sequence(name)]
         rows = sum(batch.num_rows for batch in batches)
         self.require(rows <= most, f"{name}: it has {rows} rows, at most {most} were written")
         return batches

@@ -22,11 +22,11 @@ def private_directory(path: Path) -> Path:
     Raises InputError if another user owns it or may write to it, OSError if it cannot be created.
     """
     path = path.absolute()
-    for one in reversed([path, *path.parents]):
-        if not one.is_dir():
+    for folder in reversed([path, *path.parents]):
+        if not folder.is_dir():
             # Another process may create it at the same time. If a file has this name, the check reports it.
             try:
-                one.mkdir(mode=0o700)
+                folder.mkdir(mode=0o700)
             except FileExistsError:
                 continue
     check_directory(path)
@@ -39,18 +39,18 @@ def check_directory(path: Path) -> None:
     The directory must not be a link, this user must own it, and neither its group nor others may write to it. Its
     parent must belong to this user or to root, and be sticky if others may write to it.
     """
-    own = os.lstat(path)
+    info = os.lstat(path)
     what = f"the directory {path}"
-    if not stat.S_ISDIR(own.st_mode):
+    if not stat.S_ISDIR(info.st_mode):
         raise InputError(f"{path} is no directory; remove it, or choose another path")
-    if own.st_uid != os.geteuid():
+    if info.st_uid != os.geteuid():
         raise InputError(
-            f"{what} belongs to user {own.st_uid}, and this process runs as user {os.geteuid()}: files in it cannot be"
+            f"{what} belongs to user {info.st_uid}, and this process runs as user {os.geteuid()}: files in it cannot be"
             " trusted; remove it, or choose another path"
         )
-    if own.st_mode & OTHERS_WRITE:
+    if info.st_mode & OTHERS_WRITE:
         raise InputError(
-            f"{what} has mode {stat.S_IMODE(own.st_mode):04o}, so other users can change the files in it: empty it,"
+            f"{what} has mode {stat.S_IMODE(info.st_mode):04o}, so other users can change the files in it: empty it,"
             " then run chmod 700 on it, or choose another path"
         )
     above = os.stat(path.parent)
@@ -75,12 +75,12 @@ def open_private(path: Path, flags: int) -> int:
             raise InputError(f"{path} is a link, and links are not followed here; remove it") from None
         raise
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
             raise InputError(f"{path} is no regular file; remove it")
-        if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
+        if info.st_uid != os.geteuid() or info.st_mode & OTHERS_WRITE:
             raise InputError(
-                f"{path} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}, and this"
+                f"{path} belongs to user {info.st_uid} and has mode {stat.S_IMODE(info.st_mode):04o}, and this"
                 f" process runs as user {os.geteuid()}: another user may have written it; remove it"
             )
     except BaseException:

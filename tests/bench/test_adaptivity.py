@@ -44,14 +44,14 @@ def made_up(default: float = 2.0) -> Times:
 
 
 def test_ratios_are_times_of_others_by_that_of_the_default() -> None:
-    found = ratios(made_up(), ["Q", "P"])
-    assert found[FIXED] == pytest.approx(16 / 16)
-    assert found[PER_PHASE] == pytest.approx((4 + 8) / 16)
-    assert found[DEFAULT_ORDER] == pytest.approx(20 / 16)
-    assert found["vs_cacq"] == pytest.approx(2)
-    assert found["best_fixed_vs_best_per_phase"] == pytest.approx(12 / 16)
-    assert found["statistics_cost"] == pytest.approx(0.1)
-    assert "vs_all_stored" not in found
+    figures = ratios(made_up(), ["Q", "P"])
+    assert figures[FIXED] == pytest.approx(16 / 16)
+    assert figures[PER_PHASE] == pytest.approx((4 + 8) / 16)
+    assert figures[DEFAULT_ORDER] == pytest.approx(20 / 16)
+    assert figures["vs_cacq"] == pytest.approx(2)
+    assert figures["best_fixed_vs_best_per_phase"] == pytest.approx(12 / 16)
+    assert figures["statistics_cost"] == pytest.approx(0.1)
+    assert "vs_all_stored" not in figures
 
 
 def test_the_best_is_not_the_best_by_noise() -> None:
@@ -75,7 +75,7 @@ def test_a_plan_that_is_near_the_best_in_one_phase_stays() -> None:
     assert in_the_running(times, ["P", "Q", "R"], 4) == ["P", "Q", "R"]
 
 
-@pytest.mark.parametrize("tiny", TINY, ids=lambda own: own.name)
+@pytest.mark.parametrize("tiny", TINY, ids=lambda workload: workload.name)
 def test_all_contenders_find_the_same(tiny: WorkloadShape) -> None:
     plans = texts(fixed_plans(tiny.query.graph), tiny.query.graph)
     run = race(tiny, [DEFAULT, CACQ, ALL_STORED, *plans], plans[0], 1)
@@ -86,23 +86,23 @@ def test_all_contenders_find_the_same(tiny: WorkloadShape) -> None:
 
 
 def test_figures_of_a_shape() -> None:
-    found = measure_shape(TINY[0], {"rounds": 2, "part": 3.0, "short": 0.15, "plans": 50}, lambda doing: None)
-    assert all(number(found, name) > 0 for name in RATIOS)
-    assert number(found, f"{FIXED}_low") <= number(found, FIXED) <= number(found, f"{FIXED}_high")
-    assert found["n_fixed"] == 6
-    assert 0 < number(found, "worst_order_vs_best_order") <= 1
-    assert found["wanted"] == "best plan of each phase ≥ 0.9, best fixed plan ≥ 1"
-    assert found["reached"] == (number(found, PER_PHASE) >= 0.9 and number(found, FIXED) >= 1)
+    figures = measure_shape(TINY[0], {"rounds": 2, "part": 3.0, "short": 0.15, "plans": 50}, lambda doing: None)
+    assert all(number(figures, name) > 0 for name in RATIOS)
+    assert number(figures, f"{FIXED}_low") <= number(figures, FIXED) <= number(figures, f"{FIXED}_high")
+    assert figures["n_fixed"] == 6
+    assert 0 < number(figures, "worst_order_vs_best_order") <= 1
+    assert figures["wanted"] == "best plan of each phase ≥ 0.9, best fixed plan ≥ 1"
+    assert figures["reached"] == (number(figures, PER_PHASE) >= 0.9 and number(figures, FIXED) >= 1)
 
 
 def test_what_is_wanted() -> None:
-    for own in SHAPES.values():
-        least = wanted(own)
+    for workload in SHAPES.values():
+        least = wanted(workload)
         assert least
-        assert (DEFAULT_ORDER in least) == own.family.startswith(("same-key", "star"))
-        if own.change == STATIONARY:
+        assert (DEFAULT_ORDER in least) == workload.family.startswith(("same-key", "star"))
+        if workload.change == STATIONARY:
             assert least[FIXED] == 0.95
-        elif "fast" in own.change:
+        elif "fast" in workload.change:
             assert least == {FIXED: 0.9}
         else:
             assert least[PER_PHASE] == 0.9

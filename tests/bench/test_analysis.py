@@ -84,11 +84,11 @@ def test_a_count_of_states_that_is_not_that_of_the_paper_is_refused(monkeypatch:
 
 def examined(left: list[float], right: list[float], w: float, first: float, last: float, known: float) -> int:
     """Return the pairs that a nested loop examines in [first, last), of tuples that came at `known` or later."""
-    found = 0
-    for own, other in ((left, right), (right, left)):
-        own = [t for t in own if first <= t < last]
-        found += sum(1 for t in own for u in other if known <= u < t and t - u < w)
-    return found
+    total = 0
+    for times, other in ((left, right), (right, left)):
+        times = [t for t in times if first <= t < last]
+        total += sum(1 for t in times for u in other if known <= u < t and t - u < w)
+    return total
 
 
 def test_the_equations_count_the_pairs_of_a_nested_loop() -> None:
@@ -107,39 +107,43 @@ def test_the_equations_count_the_pairs_of_a_nested_loop() -> None:
 def matches(arrivals: PaperArrivals, left: int, first: float, last: float, known: float) -> int:
     """Return the pairs of stream `left` and the next one that a nested loop finds in [first, last) ms."""
     came = list(zip(arrivals.times.tolist(), arrivals.order.tolist(), arrivals.keys.tolist(), strict=True))
-    found = 0
-    for at, (t, i, own) in enumerate(came):
+    total = 0
+    for at, (t, i, keys) in enumerate(came):
         if i not in (left, left + 1) or not first <= t / 1e3 < last:
             continue
         for u, j, other in came[:at]:
-            a, b = (own, other) if i == left else (other, own)
+            a, b = (keys, other) if i == left else (other, keys)
             if {i, j} == {left, left + 1} and a[int(left > 0)] == b[0]:
-                found += u >= 1e3 * known and t - u <= 1e3 * SETTING.w_ms
-    return found
+                total += u >= 1e3 * known and t - u <= 1e3 * SETTING.w_ms
+    return total
 
 
 def test_the_counts_are_those_of_a_nested_loop() -> None:
     w, start = SETTING.w_ms, CHANGE_MS
     arrivals = draw(SETTING, start + 2 * w + 1, 31)
     alone = count(SETTING, 31, "symmetric-hash", False)
-    found = sum(joined(one.new, "A", "B") for one in alone)
-    assert found == matches(arrivals, 0, start, start + 2 * w, 0)
+    total = sum(joined(period.new, "A", "B") for period in alone)
+    assert total == matches(arrivals, 0, start, start + 2 * w, 0)
     stage = count(SETTING, 31, "parallel-track", True)
-    found = sum(joined(one.new, "B", "C") for one in stage if one.end <= w)
-    assert found == matches(arrivals, 1, start, start + w, start)
+    total = sum(joined(period.new, "B", "C") for period in stage if period.end <= w)
+    assert total == matches(arrivals, 1, start, start + w, start)
 
 
 def test_half_of_equation_5_is_saved_and_both_forms_are_told() -> None:
-    (point,) = (one for one in track_costs.points(False) if one["i_a_ms"] == 100 and one["i_b_ms"] == 100)
-    found: list[Row] = list(track_costs.measure({**point, "seeds": 2}, lambda said: None))
-    counts = {str(row["quantity"]): row for row in found if row["shows"] == "count"}
+    (point,) = (
+        candidate
+        for candidate in track_costs.points(False)
+        if candidate["i_a_ms"] == 100 and candidate["i_b_ms"] == 100
+    )
+    rows: list[Row] = list(track_costs.measure({**point, "seeds": 2}, lambda said: None))
+    counts = {str(row["quantity"]): row for row in rows if row["shows"] == "count"}
     saved = {name: float(str(row["deviation"])) for name, row in counts.items()}
     assert saved["eq. 5: the same within the stage of parallel-track"] == pytest.approx(-0.5, abs=0.1)
     assert saved["eq. 5: A and B, tuples inserted and purged in 2 W"] == pytest.approx(0, abs=0.1)
     both = [deviation for name, deviation in saved.items() if "in both plans" in name]
     assert both == [pytest.approx(-1 / 3, abs=0.1), pytest.approx(-1 / 2, abs=0.1)]
     assert all(abs(float(str(row["deviation_here"]))) < 0.15 for row in counts.values())
-    assert {row["curve"] for row in found if row["shows"] == "rate"} == {
+    assert {row["curve"] for row in rows if row["shows"] == "rate"} == {
         "measured",
         "eq. 7 as a rate",
         "eq. 7 as printed",

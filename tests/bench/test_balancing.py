@@ -40,9 +40,9 @@ def ways(rows: list[Row]) -> dict[str, Row]:
 
 
 def test_the_ways_differ_as_their_protocols_do() -> None:
-    found = ways(list(figures.all_ways(SMALL, quiet)))
-    assert set(found) == set(figures.SETTINGS)
-    moved = {name: row for name, row in found.items() if "moved" in row}
+    rows = ways(list(figures.all_ways(SMALL, quiet)))
+    assert set(rows) == set(figures.SETTINGS)
+    moved = {name: row for name, row in rows.items() if "moved" in row}
     assert set(moved) == set(figures.SETTINGS) - {"No-Adapt", "LM only"}
     assert all(number(row, "moved") > 0 for row in moved.values())
     # PTLB takes two windows, and its sender works meanwhile.
@@ -51,13 +51,13 @@ def test_the_ways_differ_as_their_protocols_do() -> None:
             assert number(row, "length_s") >= 2 * SMALL["window"]
             assert number(row, "pause_s") == 0
     for name in ("{} only", "LM-{}"):
-        one = {how: moved[name.format(how)] for how in ("PTLB", "MSLB", "JIT")}
-        assert 0 < number(one["JIT"], "pause_s") < number(one["MSLB"], "pause_s")
-        lengths = [number(row, "length_s") for row in one.values()]
+        moves = {how: moved[name.format(how)] for how in ("PTLB", "MSLB", "JIT")}
+        assert 0 < number(moves["JIT"], "pause_s") < number(moves["MSLB"], "pause_s")
+        lengths = [number(row, "length_s") for row in moves.values()]
         assert lengths == sorted(lengths, reverse=True)
-        assert number(one["JIT"], "sender_work_s") < number(one["PTLB"], "sender_work_s")
+        assert number(moves["JIT"], "sender_work_s") < number(moves["PTLB"], "sender_work_s")
     # Local optimization changes plans after the rates have changed, at every node.
-    assert all((number(row, "plans") > 0) == name.startswith("LM") for name, row in found.items())
+    assert all((number(row, "plans") > 0) == name.startswith("LM") for name, row in rows.items())
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)

@@ -65,10 +65,13 @@ def test_which_end_is_better(name: str, side: int) -> None:
 
 def test_those_that_changed_come_first_and_only_they_are_shown() -> None:
     before = {"a_vs_b": MeasuredFigure(1), "c_vs_d": MeasuredFigure(1), "x": MeasuredFigure(1)}
-    found = compare(before, {"c_vs_d": MeasuredFigure(0.5), "a_vs_b": MeasuredFigure(1)})
-    assert [(one.name, one.verdict) for one in found] == [("c_vs_d", WORSE), ("a_vs_b", SAME)]
+    comparisons = compare(before, {"c_vs_d": MeasuredFigure(0.5), "a_vs_b": MeasuredFigure(1)})
+    assert [(comparison.name, comparison.verdict) for comparison in comparisons] == [
+        ("c_vs_d", WORSE),
+        ("a_vs_b", SAME),
+    ]
     said = io.StringIO()
-    show(found, Console(file=said, width=120))
+    show(comparisons, Console(file=said, width=120))
     assert "c_vs_d" in said.getvalue()
     assert "a_vs_b" not in said.getvalue()
     assert "2 figures compared: 1 worse, 0 changed, 0 better, 1 same" in said.getvalue()

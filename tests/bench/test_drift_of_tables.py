@@ -21,7 +21,7 @@ def test_updates_leave_a_tenth_of_the_keys_of_one_table() -> None:
                 held[name] |= {row["id"]} if row["op"] == "u" else set()
         if phase and phase not in seen[-1:]:
             seen.append(phase)
-            sizes = {name: len(own) for name, own in held.items()}
+            sizes = {name: len(ids) for name, ids in held.items()}
             assert sizes == {name: 500 // RARE if phase == f"{name} is rare" else 500 for name in TABLES}
     assert seen == [f"{name} is rare" for name in PHASES]
     assert set(PHASES) == set(ARMS.values())

@@ -35,23 +35,23 @@ def quiet(what: str) -> None:
     """Discard a progress message."""
 
 
-def small(one: Point) -> Point:
+def small(case: Point) -> Point:
     """Return a point over small windows."""
-    keys = max(int(int(one["keys"]) * 50 / int(one["window"])), 2)
-    sizes = {"window": 50, "keys": keys, "push": min(int(one["push"]), 100), "arrivals": 100, "rounds": 2, "settle": 0}
-    return {**one, **sizes}
+    keys = max(int(int(case["keys"]) * 50 / int(case["window"])), 2)
+    sizes = {"window": 50, "keys": keys, "push": min(int(case["push"]), 100), "arrivals": 100, "rounds": 2, "settle": 0}
+    return {**case, **sizes}
 
 
 def count_one_by_one(chunk: ArrivalChunk, windows: list[deque[int]]) -> list[int]:
     """Return the results of each push of a join on one key, found by looking at every row of every window."""
-    found = []
+    counts = []
     for order, keys in chunk.raw:
         total = 0
         for i, key in zip(order.tolist(), keys[:, 0].tolist(), strict=True):
             total += int(np.prod([rows.count(key) for j, rows in enumerate(windows) if j != i]))
             windows[i].append(key)
-        found.append(total)
-    return found
+        counts.append(total)
+    return counts
 
 
 @pytest.mark.parametrize(("streams", "skew"), [*product([2, 3, 4, 5], [0.0, 1.0])])
@@ -106,9 +106,9 @@ def test_permutations_have_each_key_once_in_any_window() -> None:
     order = np.concatenate([chunk.order for chunk in chunks])
     keys = np.concatenate([chunk.keys for chunk in chunks])[:, 0]
     for i in range(3):
-        own = keys[order == i]
-        assert len(own) > 30
-        assert all(sorted(own[k : k + 10]) == list(range(10)) for k in range(len(own) - 10))
+        stream_keys = keys[order == i]
+        assert len(stream_keys) > 30
+        assert all(sorted(stream_keys[k : k + 10]) == list(range(10)) for k in range(len(stream_keys) - 10))
 
 
 def test_skew_makes_the_first_keys_frequent() -> None:
@@ -129,9 +129,9 @@ def test_a_chunk_is_the_same_in_all_its_forms() -> None:
         assert (order == same).all()
         assert (order == again).all()
         for i, stream in enumerate(query.streams):
-            own = keys[order == i, 0].tolist()
-            assert columns[i][0].tolist() == own
-            assert rows[stream.name]["k"].to_pylist() == own
+            stream_keys = keys[order == i, 0].tolist()
+            assert columns[i][0].tolist() == stream_keys
+            assert rows[stream.name]["k"].to_pylist() == stream_keys
             assert rows[stream.name]["v"].to_pylist() == np.flatnonzero(order == i).tolist()
 
 
@@ -147,8 +147,8 @@ class Wrong(RuntimeRunner):
     """A Runner that reports one result too many."""
 
     def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
-        seconds, found = super().take(chunk, known)
-        return seconds, [found[0] + 1, *found[1:]]
+        seconds, results = super().take(chunk, known)
+        return seconds, [results[0] + 1, *results[1:]]
 
 
 def test_ways_that_differ_are_found_out() -> None:
@@ -175,22 +175,22 @@ def test_a_loop_is_told_how_much_room_it_needs() -> None:
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_a_figure_has_rows_for_its_plots(figure: Figure) -> None:
     for full in (True, False):
-        texts = {str(sorted(one.items())) for one in figure.points(full)}
+        texts = {str(sorted(case.items())) for case in figure.points(full)}
         assert len(texts) == len(figure.points(full)) > 1
-        assert all(isinstance(value, str | int | float) for one in figure.points(full) for value in one.values())
+        assert all(isinstance(value, str | int | float) for case in figure.points(full) for value in case.values())
     rows: list[Row] = []
     points = figure.points(False)
     # The largest points are left out: 100 joins, and those of another series.
-    for one in (points[0], points[2 if figure in (JOINS, KEYS) else -1]):
-        own = figure.measure(small(one), quiet)
-        assert [row["way"] for row in own] == list(WAYS)
-        assert len({row["results_per_arrival"] for row in own}) == 1
-        for row in own:
+    for case in (points[0], points[2 if figure in (JOINS, KEYS) else -1]):
+        point_rows = figure.measure(small(case), quiet)
+        assert [row["way"] for row in point_rows] == list(WAYS)
+        assert len({row["results_per_arrival"] for row in point_rows}) == 1
+        for row in point_rows:
             assert 0 < float(str(row["ns_low"])) <= float(str(row["ns"])) <= float(str(row["ns_high"]))
-            assert row["live"] == 50 * int(one["streams"])
+            assert row["live"] == 50 * int(case["streams"])
             assert float(str(row["bytes"])) > float(str(row["state_bytes"])) > 0
             assert (row["way"] == DEFAULT) >= (float(str(row["deciding_ns"])) > 0)
-        rows += [{**one, **row} for row in own]
+        rows += [{**case, **row} for row in point_rows]
     for plot in figure.plots:
         assert {plot.x, plot.y, str(plot.by), *plot.where} <= set(rows[0]), plot.title
 
@@ -205,14 +205,14 @@ def test_all_figures_are_there_once() -> None:
         "growth-batch",
         "growth-results",
     ]
-    assert max(int(one["window"]) for one in WINDOWS.points(True)) == 10_000_000
-    assert max(int(one["joins"]) for one in JOINS.points(True)) == 100
+    assert max(int(case["window"]) for case in WINDOWS.points(True)) == 10_000_000
+    assert max(int(case["joins"]) for case in JOINS.points(True)) == 100
 
 
 def test_results_per_arrival_are_those_asked_for() -> None:
-    for one in RESULTS.points(False)[1:]:
-        (row,) = measure({**one, "arrivals": 5_000, "rounds": 1, "ways": MJOIN}, quiet)
-        assert float(str(row["results_per_arrival"])) == pytest.approx(float(one["wanted"]), rel=0.15)
+    for case in RESULTS.points(False)[1:]:
+        (row,) = measure({**case, "arrivals": 5_000, "rounds": 1, "ways": MJOIN}, quiet)
+        assert float(str(row["results_per_arrival"])) == pytest.approx(float(case["wanted"]), rel=0.15)
 
 
 def test_partner_share_is_what_is_drawn() -> None:

@@ -98,9 +98,9 @@ def test_a_stage_stores_and_promotes_what_the_case_says() -> None:
 def test_time_accumulates() -> None:
     rows = measured(FIGURE["fig9"], TINY["fig9"])
     for strategy in NORMAL:
-        own = [float(str(row["seconds_low"])) for row in rows if row["strategy"] == strategy]
-        assert len(own) == STEPS
-        assert own == sorted(own)
+        times = [float(str(row["seconds_low"])) for row in rows if row["strategy"] == strategy]
+        assert len(times) == STEPS
+        assert times == sorted(times)
 
 
 def test_the_last_period_may_be_shorter() -> None:
@@ -129,15 +129,15 @@ def test_no_time_is_told_of_ways_that_differ_in_results(name: str, monkeypatch: 
 def test_results_after_the_transition_are_compared(point: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Mapping[str, object]] = []
 
-    def watched(name: str, found: Mapping[str, object]) -> None:
-        compared.append(found)
-        agree(name, found)
+    def watched(name: str, results: Mapping[str, object]) -> None:
+        compared.append(results)
+        agree(name, results)
 
     monkeypatch.setattr(latency, "agree", watched)
     latency.measure(point, lambda said: None)
     strategies = latency.STRATEGIES if point["panel"] == "a" else latency.NESTED
     assert compared
-    assert all(set(found) == set(strategies) and all(found.values()) for found in compared)
+    assert all(set(results) == set(strategies) and all(results.values()) for results in compared)
 
 
 def test_uniform_arrivals_begin_with_one_that_has_a_result() -> None:
@@ -166,7 +166,7 @@ def test_turns_go_on_where_the_last_ended() -> None:
     turnover = permutations(3, 20)
     runs = started(turnover, turnover.cut(10).arrow, ["jisc", "mjoin"])
     taken = raced("turns", runs, [(4, None), (5, None)], lambda said: None)
-    assert {name: len(own) for name, own in taken.items()} == {"jisc": 2, "mjoin": 2}
+    assert {name: len(seconds) for name, seconds in taken.items()} == {"jisc": 2, "mjoin": 2}
     assert {run.runtime.position for run in runs.values()} == {60 + 30}
 
 
@@ -174,6 +174,6 @@ def test_turns_go_on_where_the_last_ended() -> None:
 
 
 def test_the_first_output_is_the_same_under_both() -> None:
-    found = {strategy: latency.first_output(5, 100, strategy, 3) for strategy in latency.NESTED}
+    outputs = {strategy: latency.first_output(5, 100, strategy, 3) for strategy in latency.NESTED}
     # Each stream has every key once.
-    assert [results for _, results in found.values()] == [1, 1]
+    assert [results for _, results in outputs.values()] == [1, 1]

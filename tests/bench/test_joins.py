@@ -31,9 +31,9 @@ def test_a_tuple_in_a_thousand_matches() -> None:
 def test_bands_are_searched_in_one_way_alone() -> None:
     band = Band(1_000)
     pushes = band.pushes(6_000)
-    found = [way.take(pushes)[1] for way in band.ways.values()]
-    assert found[0] == found[1]
-    assert abs(found[0] / (6_000 * 900) - 0.001) < 0.0002
+    counts = [way.take(pushes)[1] for way in band.ways.values()]
+    assert counts[0] == counts[1]
+    assert abs(counts[0] / (6_000 * 900) - 0.001) < 0.0002
     searched = [
         isinstance(way, CountWay) and way.runtime._pipeline.join.modules.bands.nbytes > 0 for way in band.ways.values()
     ]

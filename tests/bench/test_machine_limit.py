@@ -56,10 +56,10 @@ def test_a_sweep_adds_up_everything_in_each_pass() -> None:
 
 
 def test_costs_are_measured_round_by_round() -> None:
-    found = costs(4096, 2, 1_000)
+    measured = costs(4096, 2, 1_000)
     for kind in KINDS:
-        assert len(found[kind]) == 2
-        assert min(found[kind]) > 0
+        assert len(measured[kind]) == 2
+        assert min(measured[kind]) > 0
 
 
 def test_sizes() -> None:
@@ -80,10 +80,10 @@ def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
     matches = results = 0
     chunk = source.draw(400, 90)
     for i, key in zip(chunk.order.tolist(), chunk.keys[:, 0].tolist(), strict=True):
-        found = [rows[j][-20:].count(key) for j in range(3) if j != i]
+        counts = [rows[j][-20:].count(key) for j in range(3) if j != i]
         # The engine walks the chains only if each of them has an entry.
-        matches += sum(found) if all(found) else 0
-        results += int(np.prod(found))
+        matches += sum(counts) if all(counts) else 0
+        results += int(np.prod(counts))
         rows[i].append(key)
     before = counters(engine.routes)
     runner.take(chunk, None)
@@ -114,8 +114,8 @@ def test_keys_that_matches_bring_along_are_counted() -> None:
 
 
 def test_latency_has_a_row_for_each_kind() -> None:
-    assert [one["bytes"] for one in LATENCY.points(True)][-1] == 1 << 30
-    assert [one["bytes"] for one in LATENCY.points(False)][-1] == 1 << 28
+    assert [point["bytes"] for point in LATENCY.points(True)][-1] == 1 << 30
+    assert [point["bytes"] for point in LATENCY.points(False)][-1] == 1 << 28
     rows = LATENCY.measure({**LATENCY.points(False)[0], "accesses": 2_000}, quiet)
     assert [row["access"] for row in rows] == list(KINDS)
     for row in rows:
@@ -156,11 +156,11 @@ def test_a_stopwatch_counts_calls_by_name() -> None:
 def test_parts_sum_to_the_whole() -> None:
     stages = {"whole": 10.0, "admit": 1.0, "load": 1.0, "route": 0.5, "kernel": 5.0, "gather": 2.0}
     full, counting, inserting = Kernel(0.1, 0.9, 4.0, 3), Kernel(0.2, 0.9, 3.0, 3), Kernel(0.2, 0.9, 1.0, 0)
-    found = split(stages, full, counting, inserting)
-    assert set(found) == set(PARTS)
-    assert sum(found.values()) == pytest.approx(10)
-    assert (found["insert"], found["probe"], found["emit"], found["call"]) == (1, 2, 1, 0.1)
-    assert found["rest"] == pytest.approx(10 - 1 - 1 - 0.5 - 2 - 0.1 - 0.9 - 4)
+    parts = split(stages, full, counting, inserting)
+    assert set(parts) == set(PARTS)
+    assert sum(parts.values()) == pytest.approx(10)
+    assert (parts["insert"], parts["probe"], parts["emit"], parts["call"]) == (1, 2, 1, 0.1)
+    assert parts["rest"] == pytest.approx(10 - 1 - 1 - 0.5 - 2 - 0.1 - 0.9 - 4)
 
 
 def test_variants_do_what_they_say() -> None:
@@ -177,7 +177,7 @@ def test_variants_do_what_they_say() -> None:
     taken, results = TimedRuntime(query).take(chunk)
     assert results == expected
     assert set(taken) == {"whole", "admit", "load", "kernel", "gather", "route"}
-    assert taken["whole"] > sum(own for name, own in taken.items() if name != "whole")
+    assert taken["whole"] > sum(seconds for name, seconds in taken.items() if name != "whole")
 
 
 def small_profile() -> dict[str, str | int | float | bool]:
@@ -185,7 +185,7 @@ def small_profile() -> dict[str, str | int | float | bool]:
 
 
 def test_profile_has_a_row_for_each_part() -> None:
-    assert [one["case"] for one in PROFILE.points(True)] == list(CASES)
+    assert [point["case"] for point in PROFILE.points(True)] == list(CASES)
     rows = [{**small_profile(), **row} for row in PROFILE.measure(small_profile(), quiet)]
     assert [row["part"] for row in rows] == [*PARTS, "whole"]
     taken = [float(str(row["ns"])) for row in rows]

@@ -152,9 +152,9 @@ def test_costs_are_measured() -> None:
 
 def test_a_stage_of_parallel_track_lasts_as_long_as_the_window() -> None:
     arrivals = drawn()
-    found = length.stages(arrivals, 1_000, 3_000, silent)
-    assert list(found) == [*length.STRATEGIES, length.PAPER]
-    length_ms = found["parallel-track"]
+    lengths = length.stages(arrivals, 1_000, 3_000, silent)
+    assert list(lengths) == [*length.STRATEGIES, length.PAPER]
+    length_ms = lengths["parallel-track"]
     assert length_ms is not None
     # The tolerances are one push below and the delay to the next tuple above.
     assert 300 - 2 * 300 / length.LOOKS < length_ms < 300 + 100
@@ -175,19 +175,19 @@ def test_moving_state_works_off_what_has_accumulated_first(monkeypatch: pytest.M
 
     monkeypatch.setattr(over_time, "run_case", noted)
     over_time.measure("rate", {**POINT, "load": 3.0}, silent)
-    (own,), (moved,) = begun["parallel-track"], begun["moving-state"]
+    (tracked,), (moved,) = begun["parallel-track"], begun["moving-state"]
     # Pushes end every 250 ms, the change comes at 1 000 ms, and three times the available time is asked for.
-    assert own is not None
-    assert own < 4
+    assert tracked is not None
+    assert tracked < 4
     assert moved == 4
 
 
 def test_stalls_are_measured_for_each_strategy() -> None:
-    found = length.stalls(drawn(), 1_000, 2, silent)
-    assert {strategy: len(taken) for strategy, taken in found.items()} == dict.fromkeys(length.STRATEGIES, 2)
-    assert all(0 < call <= latency for taken in found.values() for call, latency, _ in taken)
-    assert found["moving-state"][0][2] > 0
-    assert found["jisc"][0][2] == found["mjoin"][0][2] == 0
+    stalls = length.stalls(drawn(), 1_000, 2, silent)
+    assert {strategy: len(taken) for strategy, taken in stalls.items()} == dict.fromkeys(length.STRATEGIES, 2)
+    assert all(0 < call <= latency for taken in stalls.values() for call, latency, _ in taken)
+    assert stalls["moving-state"][0][2] > 0
+    assert stalls["jisc"][0][2] == stalls["mjoin"][0][2] == 0
 
 
 def one_more_in_call(number: int) -> Callable[[pa.Table], int]:
@@ -228,8 +228,8 @@ def test_silence_is_between_two_outputs() -> None:
 
 
 def test_rates_have_all_results() -> None:
-    found = rates([100.0, 900.0, 2_100.0], [3, 4, 5], 1_000)
-    assert found == [(1_000, 7.0), (2_000, 0.0), (3_000, 5.0)]
+    measured = rates([100.0, 900.0, 2_100.0], [3, 4, 5], 1_000)
+    assert measured == [(1_000, 7.0), (2_000, 0.0), (3_000, 5.0)]
 
 
 def test_the_level_is_reached_for_good() -> None:
@@ -247,16 +247,16 @@ def columns_of(figure: Figure, rows: Sequence[Row]) -> None:
     """Check that the rows have the drawn columns as numbers, and each curve has one value for each x."""
     for plot in figure.plots:
         shows = plot.where["shows"]
-        own = [row for row in rows if row["shows"] == shows]
-        assert own, plot.title
-        for row in own:
+        shown_rows = [row for row in rows if row["shows"] == shows]
+        assert shown_rows, plot.title
+        for row in shown_rows:
             assert math.isfinite(number(row, plot.x)), row
             assert math.isfinite(number(row, plot.y)), row
             assert plot.by is None or isinstance(row[plot.by], str)
     for table in figure.tables:
-        own = [row for row in rows if row["shows"] == table.where["shows"]]
-        assert own
-        assert all({*table.rows, *table.value} <= row.keys() for row in own)
+        shown_rows = [row for row in rows if row["shows"] == table.where["shows"]]
+        assert shown_rows
+        assert all({*table.rows, *table.value} <= row.keys() for row in shown_rows)
 
 
 @pytest.mark.parametrize("name", ["migration-fig9", "migration-fig10", "migration-fig11"])

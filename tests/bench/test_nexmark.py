@@ -20,17 +20,17 @@ def test_results_are_those_of_duckdb(name: str) -> None:
     runtime = Runtime(query, output="changelog") if name in CHANGING else Runtime(query, bounded=True)
     # The table that q13 looks up is there before the rows.
     runtime.push(query.inputs({"side_input": tables["side_input"]}))
-    found, came = Counter[tuple[object, ...]](), 0
-    for table in (runtime.push(query.inputs({one: tables[one] for one in STREAMS})), runtime.finish()):
+    counts, came = Counter[tuple[object, ...]](), 0
+    for table in (runtime.push(query.inputs({stream: tables[stream] for stream in STREAMS})), runtime.finish()):
         came += table.num_rows
         for row in table.to_pylist():
             sign = -1 if row.pop("op", "+I") in ("-D", "-U") else 1
-            found.update({tuple(row.values()): sign})
+            counts.update({tuple(row.values()): sign})
     with duckdb.connect() as connection:
-        for one, table in tables.items():
-            connection.register(one, table)
+        for table_name, table in tables.items():
+            connection.register(table_name, table)
         wanted = connection.sql(references(QUERIES[name])).to_arrow_table()
-    assert +found == Counter(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
+    assert +counts == Counter(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
     assert came > 7 or name == "q4"
 
 

@@ -36,8 +36,8 @@ def point(name: str) -> Point:
 def wanted(name: str) -> list[tuple[object, ...]]:
     """Return the rows of DuckDB, with times as Flink writes them."""
     with duckdb.connect() as connection:
-        for one, table in {**TABLES, "side_input": side_input()}.items():
-            connection.register(one, table)
+        for table_name, table in {**TABLES, "side_input": side_input()}.items():
+            connection.register(table_name, table)
         rows = connection.execute(references(QUERIES[name])).fetchall()
     return [tuple(f"{value}Z" if hasattr(value, "year") else value for value in row) for row in rows]
 
@@ -112,23 +112,23 @@ class Recorded:
         for job in self.jobs:
             if job.results is not None:
                 write_changes(Path(job.results), [("insert", row) for row in self.rows])
-        return [{"seconds": one, "version": "9"} for one in self.seconds]
+        return [{"seconds": seconds, "version": "9"} for seconds in self.seconds]
 
 
 def test_rows_of_both_parallelisms(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two jobs are compared, then two rounds of: a quarter and all, with each parallelism.
     flink = Recorded("q9", [7, 7, 1, 3, 1, 2, 2, 4, 1, 2])
     monkeypatch.setattr(nexmark_flink, "flink_runs", lambda timeout: flink)
-    one, two = measure(point("q9"), quiet)
+    first, two = measure(point("q9"), quiet)
     assert [(job.parallelism, job.results is None) for job in flink.jobs] == [
         *[(parallelism, False) for parallelism in PARALLEL],
         *[(parallelism, True) for parallelism in (1, 1, 2, 2)] * 2,
     ]
-    assert (one["peer"], two["peer"]) == ("Flink SQL, parallelism 1", "Flink SQL, parallelism 2")
-    assert one["results"] == two["results"] == len(flink.rows)
+    assert (first["peer"], two["peer"]) == ("Flink SQL, parallelism 1", "Flink SQL, parallelism 2")
+    assert first["results"] == two["results"] == len(flink.rows)
     assert two["events_per_s"] == two["events_per_s_low"] == 1_500
-    assert (one["events_per_s_low"], one["events_per_s_high"]) == (1_500 / 2.5, 1_500 / 1.5)
-    assert (one["version"], one["clock"]) == ("9", "wall")
+    assert (first["events_per_s_low"], first["events_per_s_high"]) == (1_500 / 2.5, 1_500 / 1.5)
+    assert (first["version"], first["clock"]) == ("9", "wall")
 
 
 def test_jobs_that_take_no_longer_give_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from bench.peers import apart, comparison, environment, here
 from bench.peers.apart import Measure, PeerOutcome, slope
 from bench.peers.comparison import ALL, BATCHED, contenders, measure
 from bench.peers.environment import Unavailable
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, PeerTurn, PeerWork, WorkStep, found
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, PeerTurn, PeerWork, WorkStep, results_of
 from bench.ways.w1_loops import SOURCE, compiler
 from bench.workloads.sources import WINDOW, Order
 from eddy import EddyError
@@ -69,7 +69,7 @@ def work_of(windows: str) -> tuple[PeerWork, tuple[int, int]]:
 )
 def test_every_peer_of_this_process_has_the_results_of_a_nested_loop(name: str, windows: str) -> None:
     work, expected = work_of(windows)
-    results, total = found(next(peer for peer in contenders()[0] if peer.name == name), work)
+    results, total = results_of(next(peer for peer in contenders()[0] if peer.name == name), work)
     assert results == expected[0]
     assert total == (None if name in ("eddy, counting", "eddy, engine") else expected[1])
 
@@ -158,9 +158,9 @@ def test_results_are_compared_before_anything_is_timed(monkeypatch: pytest.Monke
 
 def _cut(given: tuple[dict[str, pa.RecordBatch], Order]) -> object:
     batches, order = given
-    own = np.flatnonzero(order == 0)
-    half = len(own) // 2
-    return {**batches, "R": batches["R"].slice(0, half)}, np.delete(order, own[half:])
+    positions = np.flatnonzero(order == 0)
+    half = len(positions) // 2
+    return {**batches, "R": batches["R"].slice(0, half)}, np.delete(order, positions[half:])
 
 
 def test_a_library_that_is_missing_gives_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ def test_a_slope_that_is_none_is_told() -> None:
 
 def test_a_peer_apart_is_compared_with_eddy_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     work = comparison._work(point("Flink", RANGE))
-    results, total = found(contenders()[0][0], work)
+    results, total = results_of(contenders()[0][0], work)
 
     def made(results: int) -> dict[str, tuple[str, Measure]]:
         return {"Flink": ("Flink SQL", lambda *_: PeerOutcome([0.5, 1.0, 2.0], work.timed, results, total or 0, "9"))}
@@ -319,11 +319,11 @@ def test_a_peer_apart_is_compared_with_eddy_before_it_is_told(monkeypatch: pytes
 @pytest.mark.parametrize("figure", comparison.FIGURES, ids=lambda figure: figure.name)
 def test_points_are_distinct_and_whole(figure: Figure, full: bool) -> None:
     made = figure.points(full)
-    assert len({tuple(sorted(one.items())) for one in made}) == len(made)
-    for one in made:
+    assert len({tuple(sorted(options.items())) for options in made}) == len(made)
+    for made_point in made:
         # Windows are full when the clock starts.
-        assert int(one["warm"]) >= SPAN
-        assert comparison._work(one).timed % int(one["batch"]) == 0
+        assert int(made_point["warm"]) >= SPAN
+        assert comparison._work(made_point).timed % int(made_point["batch"]) == 0
 
 
 def test_scripts_import_nothing_of_ours() -> None:

@@ -21,23 +21,25 @@ TRUE = {
 def seen(count: int) -> list[dict[str, MeasuredJoin]]:
     """Joins that take exactly what the costs above say."""
     rng = np.random.default_rng(1)
-    found = []
+    joins = []
     for _ in range(count):
         works = {way: TaskWork(*(rng.uniform(1, 10, 2)), *(10 ** rng.uniform(5, 8, 5))) for way in TRUE}
-        found.append({way: MeasuredJoin(way, work, TRUE[way].seconds(work)) for way, work in works.items()})
-    return found
+        joins.append({way: MeasuredJoin(way, work, TRUE[way].seconds(work)) for way, work in works.items()})
+    return joins
 
 
 def test_a_fit_finds_the_costs_that_made_the_seconds() -> None:
-    found = fitted([one for own in seen(20) for one in own.values()])
+    fitted_costs = fitted([join for by_way in seen(20) for join in by_way.values()])
     for way, costs in TRUE.items():
-        assert astuple(found[way]) == pytest.approx(astuple(costs))
+        assert astuple(fitted_costs[way]) == pytest.approx(astuple(costs))
 
 
 def test_no_part_costs_less_than_nothing() -> None:
     draw = np.random.default_rng(2)
     joins = [
-        MeasuredJoin(way, one.work, one.seconds * draw.uniform(0.3, 3)) for own in seen(12) for way, one in own.items()
+        MeasuredJoin(way, join.work, join.seconds * draw.uniform(0.3, 3))
+        for by_way in seen(12)
+        for way, join in by_way.items()
     ]
     assert all(cost >= 0 for costs in fitted(joins).values() for cost in astuple(costs))
 
@@ -54,5 +56,5 @@ def test_rows_have_both_costs_and_the_errors_of_both() -> None:
 
 
 def test_no_join_is_a_point_of_the_figure_that_the_costs_are_judged_by() -> None:
-    known = {own["rows"] for full in (False, True) for own in judged(full)}
+    known = {judged_point["rows"] for full in (False, True) for judged_point in judged(full)}
     assert not known & {join["rows"] for full in (False, True) for (point,) in [points(full)] for join in drawn(point)}

@@ -111,7 +111,7 @@ def test_points_of_a_full_run_are_shown_if_there_are_any_else_the_quick_ones(tmp
     assert not record.point["quick"]
     assert best_known(quick, Store(tmp_path / "empty"), {"fig0": [record]}) == [record]
     beside = best_known(replace(quick, both=True), store, {})
-    assert [one.point["quick"] for one in beside] == [False, True]
+    assert [measured_point.point["quick"] for measured_point in beside] == [False, True]
 
 
 def test_points_that_lack_are_named_for_both_sizes() -> None:
@@ -161,7 +161,7 @@ def test_points_that_are_not_in_the_store_are_carried_over(tmp_path: Path) -> No
 
 
 def texts(path: Path) -> list[str]:
-    return [str(one.text) for one in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    return [str(element.text) for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 
 @pytest.mark.parametrize("kind", ["lines", "steps", "bars"])
@@ -169,8 +169,8 @@ def test_plots_name_axes_and_curves(kind: str, tmp_path: Path) -> None:
     plot = replace(FIGURE.plots[0], kind=kind, x_label="number of joins", log="y", marked={7.0: "here it changes"})
     rows: list[Row] = [{"joins": joins, **row} for joins in (5, 10) for row in rows_at(joins)]
     assert draw(plot, [*rows, {"origin": "paper", **FIGURE.printed[0]}], tmp_path / "plot.svg")
-    found = texts(tmp_path / "plot.svg")
-    assert {"jisc", "cacq", "jisc (paper)", "Time by joins", "number of joins", "here it changes"} <= set(found)
+    labels = texts(tmp_path / "plot.svg")
+    assert {"jisc", "cacq", "jisc (paper)", "Time by joins", "number of joins", "here it changes"} <= set(labels)
 
 
 def test_a_plot_without_rows_is_not_drawn(tmp_path: Path) -> None:

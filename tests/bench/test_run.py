@@ -65,7 +65,7 @@ def test_a_point_that_fails_is_told_and_measured_when_the_run_is_taken_up(work: 
     store = Store(tmp_path)
     work.broken = {1}
     failures, said = measured(figure(work), store)
-    assert [(one.figure, dict(one.point)) for one in failures] == [("sizes", {"size": 1})]
+    assert [(failure.figure, dict(failure.point)) for failure in failures] == [("sizes", {"size": 1})]
     assert "no luck" in failures[0].reason
     assert "no luck" in said
     work.broken = set()
@@ -140,5 +140,5 @@ def test_flat_figures_have_their_spread() -> None:
     named = MeasuredPoint({"sizes": "full"}, [{"figure": "W1.a_vs_b", "value": 0.5}], "m", "2026-01-01")
     assert flat("limit", [named]) == {"W1.a_vs_b": (0.5, None, None)}
     row: Row = {"way": "a", "seconds": 1.0, "seconds_low": 0.5, "seconds_high": 2.0, "results": 7}
-    found = flat("fig7", [MeasuredPoint({"joins": 5}, [row], "m", "2026-01-01")])
-    assert found == {"fig7/joins=5,way=a/seconds": (1.0, 0.5, 2.0)}
+    figures = flat("fig7", [MeasuredPoint({"joins": 5}, [row], "m", "2026-01-01")])
+    assert figures == {"fig7/joins=5,way=a/seconds": (1.0, 0.5, 2.0)}

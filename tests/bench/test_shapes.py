@@ -23,10 +23,10 @@ from bench.workloads.shapes import (
 ALL = pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 
 
-def same(one: ShapeArrivals, other: ShapeArrivals) -> bool:
-    mine = [column for own in one.keys for column in own]
-    theirs = [column for own in other.keys for column in own]
-    return np.array_equal(one.order, other.order) and all(map(np.array_equal, mine, theirs))
+def same(arrivals: ShapeArrivals, other: ShapeArrivals) -> bool:
+    mine = [column for key_columns in arrivals.keys for column in key_columns]
+    theirs = [column for key_columns in other.keys for column in key_columns]
+    return np.array_equal(arrivals.order, other.order) and all(map(np.array_equal, mine, theirs))
 
 
 def test_there_are_all_kinds() -> None:
@@ -89,7 +89,7 @@ def test_draws() -> None:
     draws["d"] = Draw(9, skew=1)
     a, b, c, d = columns(draws, 3, 20_000, rng)
     hit = [column < 1 << 32 for column in (a, b, c)]
-    assert [one.mean() for one in hit] == pytest.approx([0.2, 0.2, 0.9], abs=0.02)
+    assert [flags.mean() for flags in hit] == pytest.approx([0.2, 0.2, 0.9], abs=0.02)
     assert (hit[0] == hit[1]).all()
     assert (hit[0] & hit[2]).mean() == pytest.approx(0.1, abs=0.02)
     assert (a == 0).mean() == pytest.approx(0.1, abs=0.02)

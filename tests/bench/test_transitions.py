@@ -60,20 +60,20 @@ def test_jisc_is_held_to_its_worse_workload() -> None:
     assert described["reached"] is False
 
 
-@pytest.mark.parametrize("turnover", [permutations(5, 8), uniform(8, 40)], ids=lambda own: own.name)
+@pytest.mark.parametrize("turnover", [permutations(5, 8), uniform(8, 40)], ids=lambda turnover: turnover.name)
 def test_a_turnover_gives_the_same_results_again_under_every_strategy(turnover: Turnover) -> None:
-    found = {}
+    by_strategy = {}
     for name in STRATEGIES:
         engine = StrategyEngine(turnover, name)
         columns = turnover.cut(7).columns
-        found[name] = [engine.turn(columns)[1] for _ in range(3)]
+        by_strategy[name] = [engine.turn(columns)[1] for _ in range(3)]
         if STRATEGIES[name].changes:
             engine.transition(turnover.reversed_plan)
-        found[name].append(engine.turn(columns)[1])
+        by_strategy[name].append(engine.turn(columns)[1])
         engine.modules.check()
         engine.strategy.check()
-    agree("turnover", found)
-    counts = found["mjoin"]
+    agree("turnover", by_strategy)
+    counts = by_strategy["mjoin"]
     assert counts[0] < counts[1] == counts[2] == counts[3]
     if turnover.name == "W5":
         assert counts[1] == len(turnover.order)
@@ -103,10 +103,10 @@ def test_plans_differ_in_all_states_or_in_the_one_below_the_root(plan: str, new:
 @pytest.mark.parametrize("strategy", CHANGING)
 def test_a_pause_is_the_longest_of_what_was_timed(strategy: str) -> None:
     turnover = permutations(4, 6)
-    found, counts = pauses(turnover, turnover.cut(5).arrow, strategy, 2)
-    assert len(found) == 2
+    lengths, counts = pauses(turnover, turnover.cut(5).arrow, strategy, 2)
+    assert len(lengths) == 2
     assert len(counts) == 5
-    for pause in found:
+    for pause in lengths:
         assert (pause.call > 0).all()
         assert (pause.call <= pause.latency).all()
         assert (pause.latency <= pause.longest).all()

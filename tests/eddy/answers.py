@@ -151,11 +151,11 @@ def rows(draw: Random, n: int) -> list[dict[str, Any]]:
 
 def changes(draw: Random, n: int) -> list[dict[str, Any]]:
     """Return changes of the table t."""
-    found = []
+    changed = []
     for row in rows(draw, n):
         op = draw.choice(("c", "u", "d"))
-        found.append({**row, "k": row["k"] or 4, "op": op})
-    return found
+        changed.append({**row, "k": row["k"] or 4, "op": op})
+    return changed
 
 
 class AnswerFeed:
@@ -184,6 +184,6 @@ class AnswerFeed:
     def answer(self, text: str) -> Counter[str]:
         """Return the answer of a statement over all rows so far."""
         with duckdb.connect() as connection:
-            for name, own in {**self.given, "t": list(self.table.values())}.items():
-                connection.register(name, pa.Table.from_pylist(own, schema=ROWS))
+            for name, table_rows in {**self.given, "t": list(self.table.values())}.items():
+                connection.register(name, pa.Table.from_pylist(table_rows, schema=ROWS))
             return Counter(str(list(row.values())) for row in connection.sql(text).to_arrow_table().to_pylist())

@@ -44,14 +44,17 @@ class DrawnAggregation:
     def __init__(self, draw: st.DrawFn, kinds: Sequence[str], windows: bool) -> None:
         n = draw(st.sampled_from((1, 2, 2, 3)))
         self.names = NAMES[:n]
-        own = [draw(st.sampled_from(kinds)) for _ in range(n)]
-        sizes = [draw(st.integers(1, 4)) if kind == "rows" else draw(st.sampled_from((0, 2, 5, 9))) for kind in own]
-        self.ranged = "range" in own
+        window_kinds = [draw(st.sampled_from(kinds)) for _ in range(n)]
+        sizes = [
+            draw(st.integers(1, 4)) if kind == "rows" else draw(st.sampled_from((0, 2, 5, 9))) for kind in window_kinds
+        ]
+        self.ranged = "range" in window_kinds
         self.lateness = draw(st.sampled_from((0, 3))) if self.ranged else 0
         watermark = draw(st.sampled_from(("fastest", "fastest", "slowest"))) if self.ranged or windows else "slowest"
         time = "t" if self.ranged or windows or draw(st.booleans()) else None
         streams = [
-            OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)
+            OracleStream(name, kind, size, time)
+            for name, kind, size in zip(self.names, window_kinds, sizes, strict=True)
         ]
         pairs = [((a, "k"), (b, "k")) for a, b in zip(self.names, self.names[1:], strict=False)]
         self.oracle = Oracle(OracleQuery(streams, pairs, self.lateness, watermark=watermark))
@@ -70,7 +73,10 @@ class DrawnAggregation:
         have = draw(st.booleans())
         self.having: Callable[[Mapping[str, Any]], bool] = lambda row: not have or row["n"] > 1
         self.query = eddy.Query(
-            [eddy.Stream(one.name, SCHEMA, window=makers[one.window](one.size), time=time) for one in streams],
+            [
+                eddy.Stream(stream.name, SCHEMA, window=makers[stream.window](stream.size), time=time)
+                for stream in streams
+            ],
             [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)],
             lateness=self.lateness,
             watermark=watermark,
@@ -81,7 +87,7 @@ class DrawnAggregation:
         )
 
     def _window(self, draw: st.DrawFn, streams: Sequence[OracleStream]) -> tuple[OracleWindow, Any, int, str | None]:
-        of = draw(st.sampled_from((None, None, *[one for one in streams if one.window == "range"])))
+        of = draw(st.sampled_from((None, None, *[stream for stream in streams if stream.window == "range"])))
         slack, time = (0, None) if of is None else (of.size, f"{of.name}.t")
         kind = draw(st.sampled_from(("tumbling", "hopping", "session")))
         size, hop = draw(st.integers(1, 8)), draw(st.integers(1, 8))
@@ -121,27 +127,27 @@ class DrawnAggregation:
 
     def row(self, numbers: Sequence[int]) -> Row:
         """Return a result as the aggregate oracle takes it."""
-        found: dict[str, Any] = {}
+        row: dict[str, Any] = {}
         for name, n in zip(self.names, numbers, strict=True):
-            found.update({f"{name}.{column}": value for column, value in self.oracle.tuples[name][n].items()})
+            row.update({f"{name}.{column}": value for column, value in self.oracle.tuples[name][n].items()})
         if self.timed:
-            found[TIME] = max(found[f"{name}.t"] for name in self.names) if self.of is None else found[self.of]
-        return found
+            row[TIME] = max(row[f"{name}.t"] for name in self.names) if self.of is None else row[self.of]
+        return row
 
     def groups(self, rows: Iterable[Row]) -> Counter[tuple[str, ...]]:
         """Return the rows of groups over all of some results, as text."""
-        functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
-        found = grouped(rows, self.keys, functions)
-        return row_texts((*key, *values) for key, values in found.items() if self.having({"n": values[0]}))
+        functions = [OracleAggregate("count"), *(function for _, function in self.functions)]
+        groups = grouped(rows, self.keys, functions)
+        return row_texts((*key, *values) for key, values in groups.items() if self.having({"n": values[0]}))
 
     def windows(self, rows: Sequence[Row], after: float, limit: float) -> Counter[tuple[str, ...]]:
         """Return the rows of windows that end after a time, and at a limit at the latest, as text."""
         assert self.window is not None
-        functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
-        found = windowed(rows, self.keys, functions, self.window)
+        functions = [OracleAggregate("count"), *(function for _, function in self.functions)]
+        groups = windowed(rows, self.keys, functions, self.window)
         return row_texts(
             (*key, start, end, *values)
-            for (start, end, *key), values in found.items()
+            for (start, end, *key), values in groups.items()
             if after < end <= limit and self.having({"n": values[0]})
         )
 
@@ -171,25 +177,28 @@ def texts(table: pa.Table) -> Counter[tuple[str, ...]]:
 @st.composite
 def arrivals(draw: st.DrawFn, names: str, most: int = 30) -> list[tuple[str, dict[str, Any]]]:
     """Draw arrivals: event times rise, with some rows behind."""
-    found = []
+    drawn = []
     for k, picks in enumerate(draw(st.lists(st.binary(min_size=7, max_size=7), min_size=5, max_size=most))):
-        row = {name: own[pick * len(own) >> 8] for (name, own), pick in zip(VALUES.items(), picks, strict=False)}
+        row = {
+            name: choices[pick * len(choices) >> 8]
+            for (name, choices), pick in zip(VALUES.items(), picks, strict=False)
+        }
         row["t"] = k - (picks[5] % 8 if picks[5] > 127 else 0)
-        found.append((names[picks[6] % len(names)], row))
-    return found
+        drawn.append((names[picks[6] % len(names)], row))
+    return drawn
 
 
 def in_pushes(draw: st.DrawFn, rows: list[Any]) -> list[list[Any]]:
     """Split arrivals into pushes."""
-    found, at = [], 0
+    pushes, at = [], 0
     while at < len(rows):
         size = draw(st.sampled_from((1, 2, 5, 9, 0)))
-        found.append(rows[at : at + size])
+        pushes.append(rows[at : at + size])
         at += size
-    return found
+    return pushes
 
 
 def batches(names: str, rows: Sequence[tuple[str, Row]]) -> tuple[dict[str, pa.Table], list[int]]:
     """Return a push as eddy takes it, with the order of arrival."""
-    own = {name: pa.Table.from_pylist([dict(row) for n, row in rows if n == name], schema=SCHEMA) for name in names}
-    return own, [names.index(name) for name, _ in rows]
+    tables = {name: pa.Table.from_pylist([dict(row) for n, row in rows if n == name], schema=SCHEMA) for name in names}
+    return tables, [names.index(name) for name, _ in rows]

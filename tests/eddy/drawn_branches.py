@@ -45,16 +45,16 @@ class DrawnBranches:
         return self.streams[name]
 
     def _edge(self, above: list[str], below: str) -> tuple[list[Any], list[Comparison], list[str]]:
-        draw, one = self.draw, self.draw(st.sampled_from(above))
+        draw, partner = self.draw, self.draw(st.sampled_from(above))
         x = draw(st.sampled_from("ab"))
-        equalities, comparisons, texts = [((one, x), (below, x))], [], [f"{one}.{x} = {below}.{x}"]
+        equalities, comparisons, texts = [((partner, x), (below, x))], [], [f"{partner}.{x} = {below}.{x}"]
         if "derived" in self.kinds:
             low, high = draw(st.sampled_from(((0, 4), (-3, 3), (-5, 0))))
-            comparisons += [((below, "t"), ">=", (one, "t"), low), ((below, "t"), "<=", (one, "t"), high)]
-            texts.append(f"{below}.t between {one}.t + {low} and {one}.t + {high}")
+            comparisons += [((below, "t"), ">=", (partner, "t"), low), ((below, "t"), "<=", (partner, "t"), high)]
+            texts.append(f"{below}.t between {partner}.t + {low} and {partner}.t + {high}")
         if draw(st.integers(0, 4)) == 4:
-            comparisons.append(((one, "v"), "<=", (below, "v"), 0))
-            texts.append(f"{one}.v <= {below}.v")
+            comparisons.append(((partner, "v"), "<=", (below, "v"), 0))
+            texts.append(f"{partner}.v <= {below}.v")
         return equalities, comparisons, texts
 
     def _joined(self, above: list[str], most: int) -> tuple[list[OracleStream], OracleQuery, list[str]]:
@@ -63,7 +63,7 @@ class DrawnBranches:
         comparisons: list[Comparison] = []
         texts: list[str] = []
         for _ in range(self.draw(st.integers(1, most))):
-            stream, near = self._stream(), above + [one.name for one in streams]
+            stream, near = self._stream(), above + [joined_stream.name for joined_stream in streams]
             streams.append(stream)
             if near:
                 more = self._edge(near, stream.name)
@@ -72,30 +72,30 @@ class DrawnBranches:
 
     def _branch(self, above: list[str], left: int, how: Any) -> tuple[OracleBranch, eddy.Branch]:
         streams, query, texts = self._joined(above, min(2, left))
-        names = above + [one.name for one in streams]
+        names = above + [stream.name for stream in streams]
         below = self._branches(names, 2 if len(self.streams) < 5 else 0)
-        given_streams = [self._given(one) for one in streams]
+        given_streams = [self._given(stream) for stream in streams]
         where: dict[str, Any] = {}
         if self.draw(st.integers(0, 3)) == 3:
-            one, other = names[0], names[-1]
-            where["where"] = pc.equal(pc.bit_wise_and(pc.field(f"{one}.v") + pc.field(f"{other}.v"), 1), 0)
-        oracle = OracleBranch(query, how, [one for one, _ in below])
+            first, other = names[0], names[-1]
+            where["where"] = pc.equal(pc.bit_wise_and(pc.field(f"{first}.v") + pc.field(f"{other}.v"), 1), 0)
+        oracle = OracleBranch(query, how, [oracle_branch for oracle_branch, _ in below])
         if where:
-            oracle = replace(oracle, where=lambda rows: (rows[one]["v"] + rows[other]["v"]) % 2 == 0)
+            oracle = replace(oracle, where=lambda rows: (rows[first]["v"] + rows[other]["v"]) % 2 == 0)
         return oracle, eddy.Branch(given_streams, texts, how, [two for _, two in below], **where)
 
     def _branches(self, above: list[str], most: int) -> list[tuple[OracleBranch, eddy.Branch]]:
-        found = []
+        branches = []
         for _ in range(self.draw(st.integers(0, most))):
             if len(self.streams) < 5:
-                found.append(
+                branches.append(
                     self._branch(above, 5 - len(self.streams), self.draw(st.sampled_from(("left", "semi", "anti"))))
                 )
-        return found
+        return branches
 
     def _core(self, full: bool) -> tuple[OracleBranch, tuple[Any, ...]]:
         streams, query, texts = self._joined([], 1 if full else 2)
-        names = [one.name for one in streams]
+        names = [stream.name for stream in streams]
         if full:
             self._stream()
             edge = self._edge(names, "S")
@@ -108,8 +108,12 @@ class DrawnBranches:
         below = self._branches(names, 3) or [
             self._branch(names, 2, self.draw(st.sampled_from(("left", "semi", "anti"))))
         ]
-        given_streams = [self._given(one) for one in streams]
-        return OracleBranch(query, "core", [one for one, _ in below]), (given_streams, texts, [two for _, two in below])
+        given_streams = [self._given(stream) for stream in streams]
+        return OracleBranch(query, "core", [oracle_branch for oracle_branch, _ in below]), (
+            given_streams,
+            texts,
+            [two for _, two in below],
+        )
 
     def _given(self, stream: OracleStream) -> eddy.Stream:
         return eddy.Stream(stream.name, SCHEMA, window=WINDOWS[stream.window](stream.size), time=stream.time)
@@ -126,17 +130,17 @@ class DrawnBranches:
     def oracles(self, changelog: bool) -> list[BranchOracle]:
         """Return the oracle; for a full outer join, also that of the rows of the second stream."""
         timing = self.lateness, self.watermark, self.idle_after
-        found = [BranchOracle(self.core, changelog, *timing)]
+        oracles = [BranchOracle(self.core, changelog, *timing)]
         if self.full:
             (branch,) = self.core.branches
             turned = OracleQuery(self.core.query.streams, branch.query.equalities, comparisons=branch.query.comparisons)
-            own = OracleQuery(branch.query.streams, ())
-            found.append(
+            second = OracleQuery(branch.query.streams, ())
+            oracles.append(
                 BranchOracle(
-                    OracleBranch(own, "core", [OracleBranch(turned, "anti")]), changelog, *timing, found[0].spans
+                    OracleBranch(second, "core", [OracleBranch(turned, "anti")]), changelog, *timing, oracles[0].spans
                 )
             )
-        return found
+        return oracles
 
 
 KINDS = (("rows",), ("range",), ("range", "derived"), ("rows", "range", "unbounded"))

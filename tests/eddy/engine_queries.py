@@ -49,7 +49,7 @@ class ReferenceQuery:
             keep = pc.field("x") >= self.least if name == "R" and self.least is not None else None
             streams.append(eddy.Stream(name, SCHEMA, window=window, time="t", filter=keep))
         names = list(self.windows)
-        on = [f"{one}.k = {other}.k" for one, other in pairwise(names)]
+        on = [f"{previous}.k = {other}.k" for previous, other in pairwise(names)]
         return eddy.Query(streams, on, select={name: f"{name}.x" for name in names})
 
 
@@ -59,21 +59,21 @@ Result = tuple[int, int, tuple[int, ...]]
 
 def all_results(asked: ReferenceQuery, rows: dict[str, list[ReferenceRow]]) -> list[Result]:
     """Return all results of a query that always ran, by the definition."""
-    found = []
-    own = {
+    results = []
+    kept = {
         name: [row for row in rows[name] if name != "R" or asked.least is None or row.x >= asked.least]
         for name in asked.windows
     }
-    for parts in product(*own.values()):
+    for parts in product(*kept.values()):
         if len({row.k for row in parts}) > 1:
             continue
         last, newest = max(row.position for row in parts), max(row.t for row in parts)
         if all(
-            _in_window(size, own[name], row, last, newest)
+            _in_window(size, kept[name], row, last, newest)
             for (name, size), row in zip(asked.windows.items(), parts, strict=True)
         ):
-            found.append((min(row.position for row in parts), last, tuple(row.x for row in parts)))
-    return sorted(found, key=lambda one: one[1])
+            results.append((min(row.position for row in parts), last, tuple(row.x for row in parts)))
+    return sorted(results, key=lambda result: result[1])
 
 
 def _in_window(size: int, stream: list[ReferenceRow], row: ReferenceRow, last: int, newest: int) -> bool:
@@ -84,9 +84,9 @@ def _in_window(size: int, stream: list[ReferenceRow], row: ReferenceRow, last: i
 
 def drained(asked: ReferenceQuery, rows: dict[str, list[ReferenceRow]], at: int) -> int | None:
     """Return the first position from which no row can be part of a result with a component before `at`."""
-    everything = sorted((row for own in rows.values() for row in own), key=lambda row: row.position)
+    everything = sorted((row for stream_rows in rows.values() for row in stream_rows), key=lambda row: row.position)
     for position in range(at, len(everything) + 1):
-        came = [[row.t for row in own if row.position < position] for own in rows.values()]
+        came = [[row.t for row in stream_rows if row.position < position] for stream_rows in rows.values()]
         watermark, over = min(max(times, default=-1) for times in came), True
         for name, size in asked.windows.items():
             before = [row for row in rows[name] if row.position < at]
@@ -121,8 +121,8 @@ class DrawnEngineRun:
 
     def check(self, name: str, expected: Sequence[Result], in_order: bool = True) -> None:
         """Compare results with those of the reference, in the order of their last components."""
-        found = self.results.get(name, [])
-        assert sorted(found, key=str) == sorted((one[2] for one in expected), key=str)
+        results = self.results.get(name, [])
+        assert sorted(results, key=str) == sorted((result[2] for result in expected), key=str)
         if in_order:
-            lasts = [max(x for x in one if x is not None) for one in found]
+            lasts = [max(x for x in result if x is not None) for result in results]
             assert lasts == sorted(lasts)

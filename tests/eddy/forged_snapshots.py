@@ -257,7 +257,7 @@ def alter_section(contents: dict[str, bytes], rng: random.Random) -> None:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     else:
         widths = {"payload": (4, 4, 8), "late": (4, 4, 8), "class": (4,) if "stream" in name else (8,)}
-        width = rng.choice(next((own for word, own in widths.items() if word in name), (8,)))
+        width = rng.choice(next((sizes for word, sizes in widths.items() if word in name), (8,)))
         slots = len(content) // width
         if slots:
             at = rng.randrange(slots) * width
@@ -269,15 +269,15 @@ def alter_section(contents: dict[str, bytes], rng: random.Random) -> None:
 
 def alter_names(contents: dict[str, bytes], rng: random.Random) -> None:
     """Remove, add or exchange sections."""
-    one, other = (rng.choice(sorted(contents)) for _ in range(2))
+    section, other = (rng.choice(sorted(contents)) for _ in range(2))
     what = rng.random()
     if what < 0.3:
-        del contents[one]
+        del contents[section]
     elif what < 0.5:
-        name = rng.choice(("x", "late 9", "groups", "joins 0 class 0 word 0 text", f"{one} "))
+        name = rng.choice(("x", "late 9", "groups", "joins 0 class 0 word 0 text", f"{section} "))
         contents[name] = contents[other]
     else:
-        contents[one], contents[other] = contents[other], contents[one]
+        contents[section], contents[other] = contents[other], contents[section]
 
 
 def outcome(world: str, forged: bytes) -> str:

@@ -29,10 +29,10 @@ def rows(*times: Any, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings logged since the last call."""
-    found = [one.getMessage() for one in caplog.records if one.name == "eddy.results.side_output"]
-    assert all(one.levelno == logging.WARNING for one in caplog.records)
+    texts = [record.getMessage() for record in caplog.records if record.name == "eddy.results.side_output"]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
     caplog.clear()
-    return found
+    return texts
 
 
 class Taker:

@@ -59,12 +59,14 @@ def looks(runtime: Runtime) -> dict[str, Any]:
     """Return everything observable of a runtime except bytes and times."""
     metrics = runtime.metrics()
     del metrics["bytes"], metrics["late_bytes"]
-    states = {name: {k: v for k, v in own.items() if k != "bytes"} for name, own in metrics.pop("states").items()}
+    states = {
+        name: {k: v for k, v in figures.items() if k != "bytes"} for name, figures in metrics.pop("states").items()
+    }
     for stair in metrics["stairs"]:
         del stair["bytes"]
     history = [
-        {name: value for name, value in one.items() if isinstance(value, int | str) or name in ("ended", "at")}
-        for one in runtime.history().to_pylist()
+        {name: value for name, value in row.items() if isinstance(value, int | str) or name in ("ended", "at")}
+        for row in runtime.history().to_pylist()
     ]
     return {
         "metrics": {k: v for k, v in metrics.items() if k not in ("seconds", "classes")},

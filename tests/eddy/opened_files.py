@@ -25,16 +25,16 @@ def opened(data: bytes, kind: FileKind = SNAPSHOT) -> tuple[Values, Contents]:
     assert isinstance(memory, Blocks)
 
     def taken(value: Any, name: str) -> Any:
-        if isinstance(value, list) and len(value) == 3 and all(type(one) is int for one in value):
+        if isinstance(value, list) and len(value) == 3 and all(type(number) is int for number in value):
             contents[name] = bytes(memory._range(value))
             return f"@{name}"
         if isinstance(value, dict):
-            return {key: taken(one, f"{name} {key}".lstrip()) for key, one in value.items()}
+            return {key: taken(part, f"{name} {key}".lstrip()) for key, part in value.items()}
         if isinstance(value, list):
-            return [taken(one, f"{name} {k}") for k, one in enumerate(value)]
+            return [taken(part, f"{name} {k}") for k, part in enumerate(value)]
         return value
 
-    values = {key: one if key == "header" else taken(one, key) for key, one in parts._values.items()}
+    values = {key: part if key == "header" else taken(part, key) for key, part in parts._values.items()}
     return values, contents
 
 
@@ -50,9 +50,9 @@ def closed(values: Any, contents: Mapping[str, Any], kind: FileKind = SNAPSHOT) 
             used.add(value[1:])
             return memoryview(contents[value[1:]])
         if isinstance(value, dict):
-            return {key: put(one) for key, one in value.items() if not absent(one)}
+            return {key: put(part) for key, part in value.items() if not absent(part)}
         if isinstance(value, list):
-            return [put(one) for one in value if not absent(one)]
+            return [put(part) for part in value if not absent(part)]
         return value
 
     whole = put(values)

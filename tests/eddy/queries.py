@@ -12,9 +12,9 @@ import eddy
 def make_query(columns: Mapping[str, str], window: eddy.Rows | eddy.Unbounded) -> eddy.Query:
     """Return a query over streams with these int64 columns, one letter each; columns of one name are equal."""
     streams, predicates, last = [], [], dict[str, str]()
-    for name, own in columns.items():
-        streams.append(eddy.Stream(name, pa.schema([(column, pa.int64()) for column in own]), window=window))
-        for column in own:
+    for name, letters in columns.items():
+        streams.append(eddy.Stream(name, pa.schema([(column, pa.int64()) for column in letters]), window=window))
+        for column in letters:
             if column in last:
                 predicates.append(f"{last[column]}.{column} = {name}.{column}")
             last[column] = name

@@ -25,10 +25,10 @@ def query(columns: Sequence[str], window: str = "rows", size: int = 100, latenes
     timed = window == "range"
     streams, predicates = [], []
     last: dict[str, str] = {}
-    for name, own in zip("RSTUVW", columns, strict=False):
-        schema = pa.schema([(column, pa.int64()) for column in (*own, "t", "v")])
+    for name, letters in zip("RSTUVW", columns, strict=False):
+        schema = pa.schema([(column, pa.int64()) for column in (*letters, "t", "v")])
         streams.append(StreamCase(name, schema, window, sizes.get(name, size), "t" if timed else None))  # type: ignore[arg-type]
-        for column in own:
+        for column in letters:
             if column in last:
                 predicates.append((((last[column], column), (name, column)),))
             last[column] = name
@@ -49,20 +49,20 @@ class Twins:
 
     def arrivals(self, text: str, v: int = 1) -> list[Arrival]:
         """Read arrivals."""
-        found = []
+        arrivals = []
         for word in text.split():
             keys, _, time = word[1:].partition("@")
             i = self.case.names.index(word[0])
-            own = self.case.streams[i].schema.names[:-2]
-            values = dict(zip(own, map(int, keys.split(".")), strict=True))
-            found.append((i, {**values, "t": int(time or 0), "v": v}))
-        return found
+            key_names = self.case.streams[i].schema.names[:-2]
+            values = dict(zip(key_names, map(int, keys.split(".")), strict=True))
+            arrivals.append((i, {**values, "t": int(time or 0), "v": v}))
+        return arrivals
 
     def push(self, text: str) -> list[tuple[Any, ...]]:
         """Push arrivals, compare with the oracle and return the changes."""
-        one = BatchedPush(tuple(self.arrivals(text)))
-        table = self.runtime.push(one.batches(self.case), [i for i, _ in one.arrivals])
-        outcomes = [self.oracle.arrive(self.case.names[i], row) for i, row in one.arrivals]
+        batched = BatchedPush(tuple(self.arrivals(text)))
+        table = self.runtime.push(batched.batches(self.case), [i for i, _ in batched.arrivals])
+        outcomes = [self.oracle.arrive(self.case.names[i], row) for i, row in batched.arrivals]
         assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, "ids"), "ids")
         self.runtime.check()
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -75,51 +75,51 @@ class StatementDraw:
     def source(self, depth: int, least: int = 1) -> tuple[str, list[DrawnColumn]]:
         """Return what follows FROM, and the columns that it has."""
         (first, kinds), name = self.relation(depth), self.alias()
-        columns = [DrawnColumn(f"{name}.{one}", kind) for one, kind in kinds.items()]
+        columns = [DrawnColumn(f"{name}.{column}", kind) for column, kind in kinds.items()]
         text = f"{first} {name}"
         for k in range(max(self.draw.choice((0, 0, 1, 1, 2)), least - 1)):
             (other, kinds), name = self.relation(depth), self.alias()
-            own = [DrawnColumn(f"{name}.{one}", kind) for one, kind in kinds.items()]
-            on = self.equal(columns, own)
+            added = [DrawnColumn(f"{name}.{column}", kind) for column, kind in kinds.items()]
+            on = self.equal(columns, added)
             if on is None:
                 continue
             if self.chance(0.3):
-                on += f" AND {self.compared([*columns, *own])}"
+                on += f" AND {self.compared([*columns, *added])}"
             side = self.draw.choice(
                 ("", "", "", "LEFT ", "LEFT ", "RIGHT ", "FULL " if k == 0 and self.chance(0.3) else "")
             )
             text += f" {side}JOIN {other} {name} ON {on}"
-            columns += own
-        timed = next((one for one in self.aliases if text in (f"r {one}", f"s {one}")), None)
+            columns += added
+        timed = next((alias for alias in self.aliases if text in (f"r {alias}", f"s {alias}")), None)
         if timed is not None and self.chance(0.4):
             name = self.alias()
             text += f" ASOF {self.draw.choice(('', 'LEFT '))}JOIN w {name} ON {timed}.k = {name}.k"
             text += f" AND {timed}.at >= {name}.at"
-            columns += [DrawnColumn(f"{name}.{one}", kind) for one, kind in KINDS.items() if one != "k"]
+            columns += [DrawnColumn(f"{name}.{column}", kind) for column, kind in KINDS.items() if column != "k"]
         return text, columns
 
     def of_kind(self, columns: list[DrawnColumn], kind: str) -> str | None:
         """Return a column of the given kind, or None if no column has it."""
-        found = [one.text for one in columns if one.kind == kind]
-        return self.draw.choice(found) if found else None
+        texts = [column.text for column in columns if column.kind == kind]
+        return self.draw.choice(texts) if texts else None
 
-    def equal(self, one: list[DrawnColumn], other: list[DrawnColumn]) -> str | None:
+    def equal(self, columns: list[DrawnColumn], other: list[DrawnColumn]) -> str | None:
         """Return an equality of two columns of one kind."""
         for kind in self.draw.sample(["number", "text"], 2):
-            a, b = self.of_kind(one, kind), self.of_kind(other, kind)
+            a, b = self.of_kind(columns, kind), self.of_kind(other, kind)
             if a is not None and b is not None:
                 return f"{a} = {b}"
         return None
 
     def compared(self, columns: list[DrawnColumn]) -> str:
         """Return a condition without subqueries."""
-        one, sign = self.draw.choice(columns), self.draw.choice(("<", "<=", ">", ">=", "<>", "<>"))
+        column, sign = self.draw.choice(columns), self.draw.choice(("<", "<=", ">", ">=", "<>", "<>"))
         if self.chance(0.15):
-            return f"{one.text} IS {self.draw.choice(('', 'NOT '))}NULL"
-        if one.kind == "text":
-            return f"{one.text} {sign} '{self.draw.choice('abc')}'"
+            return f"{column.text} IS {self.draw.choice(('', 'NOT '))}NULL"
+        if column.kind == "text":
+            return f"{column.text} {sign} '{self.draw.choice('abc')}'"
         other = self.of_kind(columns, "number") if self.chance(0.3) else None
-        return f"{one.text} {sign} {other or self.draw.randrange(8)}"
+        return f"{column.text} {sign} {other or self.draw.randrange(8)}"
 
     def condition(self, columns: list[DrawnColumn], depth: int) -> str:
         """Return a condition of WHERE."""
@@ -129,30 +129,30 @@ class StatementDraw:
         if kind < 0.6:
             return f"{self.draw.choice(columns).text} {self.draw.choice(('<', '>'))} {self.value(columns, depth)}"
         if kind < 0.75:
-            one = self.draw.choice(columns)
-            return f"{one.text} {self.draw.choice(('', '', 'NOT '))}IN ({self.one_column(one.kind, depth)})"
-        inner, own = self.source(depth + 1)
-        on = self.equal(columns, own)
-        more = f" AND {self.compared(own)}" if self.chance(0.3) else ""
+            column = self.draw.choice(columns)
+            return f"{column.text} {self.draw.choice(('', '', 'NOT '))}IN ({self.one_column(column.kind, depth)})"
+        inner, inner_columns = self.source(depth + 1)
+        on = self.equal(columns, inner_columns)
+        more = f" AND {self.compared(inner_columns)}" if self.chance(0.3) else ""
         return f"{self.draw.choice(('', 'NOT '))}EXISTS (SELECT 1 FROM {inner} WHERE {on or 'TRUE'}{more})"
 
     def value(self, columns: list[DrawnColumn], depth: int) -> str:
         """Return a subquery that is a value; often it reads a column of the query around it."""
-        inner, own = self.source(depth + 1)
-        where = [self.compared(own)] if self.chance(0.3) else []
-        on = self.equal(columns, own) if self.chance(0.6) else None
+        inner, inner_columns = self.source(depth + 1)
+        where = [self.compared(inner_columns)] if self.chance(0.3) else []
+        on = self.equal(columns, inner_columns) if self.chance(0.6) else None
         where += [on] if on is not None else []
         conditions = f" WHERE {' AND '.join(where)}" if where else ""
-        return f"(SELECT {self.aggregate(own)} FROM {inner}{conditions})"
+        return f"(SELECT {self.aggregate(inner_columns)} FROM {inner}{conditions})"
 
     def one_column(self, kind: str, depth: int) -> str:
         """Return a statement with one column of a kind."""
         for _ in range(10):
-            found = self.select(depth + 1)
-            name = next((name for name, one in found.kinds.items() if one == kind), None)
+            inner = self.select(depth + 1)
+            name = next((name for name, column_kind in inner.kinds.items() if column_kind == kind), None)
             if name is not None:
                 where = f" WHERE {name} IS NOT NULL" if self.chance(0.3) else ""
-                return f"SELECT {name} FROM ({found.text}) {self.alias()}{where}"
+                return f"SELECT {name} FROM ({inner.text}) {self.alias()}{where}"
         return f"SELECT {'k' if kind == 'number' else 'g'} FROM r"
 
     def aggregate(self, columns: list[DrawnColumn]) -> str:
@@ -165,11 +165,11 @@ class StatementDraw:
 
     def where(self, columns: list[DrawnColumn], depth: int) -> str:
         """Return WHERE, or an empty text."""
-        found = [
+        conditions = [
             self.condition(columns, depth)
             for _ in range(self.draw.choice((0, 0, 1, 1, 1, 2) if depth == 0 else (0, 0, 0, 1)))
         ]
-        return f" WHERE {' AND '.join(found)}" if found else ""
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def chosen(self, columns: list[DrawnColumn]) -> list[DrawnColumn]:
         """Return some of the columns."""
@@ -179,8 +179,8 @@ class StatementDraw:
         """Return a SELECT of rows."""
         text, columns = self.source(depth, least=2)
         chosen = self.chosen(columns)
-        listed = [f"{one.text} AS c{k}" for k, one in enumerate(chosen)]
-        kinds = {f"c{k}": one.kind for k, one in enumerate(chosen)}
+        listed = [f"{column.text} AS c{k}" for k, column in enumerate(chosen)]
+        kinds = {f"c{k}": column.kind for k, column in enumerate(chosen)}
         if depth == 0 and self.chance(0.15):
             listed.append(f"{self.value(columns, depth)} AS c{len(kinds)}")
             kinds[f"c{len(kinds)}"] = "number"
@@ -190,12 +190,12 @@ class StatementDraw:
         """Return a SELECT of groups."""
         text, columns = self.source(depth)
         keys = self.chosen(columns) if self.chance(0.8) else []
-        listed = [f"{one.text} AS c{k}" for k, one in enumerate(keys)]
-        kinds = {f"c{k}": one.kind for k, one in enumerate(keys)}
+        listed = [f"{key.text} AS c{k}" for k, key in enumerate(keys)]
+        kinds = {f"c{k}": key.kind for k, key in enumerate(keys)}
         for _ in range(self.draw.randint(1, 2)):
             listed.append(f"{self.aggregate(columns)} AS c{len(kinds)}")
             kinds[f"c{len(kinds)}"] = "number"
-        by = f" GROUP BY {', '.join(one.text for one in keys)}" if keys else ""
+        by = f" GROUP BY {', '.join(key.text for key in keys)}" if keys else ""
         having = f" HAVING count(*) > {self.draw.randint(0, 2)}" if keys and self.chance(0.3) else ""
         return DrawnSelect(f"SELECT {', '.join(listed)} FROM {text}{self.where(columns, depth)}{by}{having}", kinds)
 
@@ -203,13 +203,13 @@ class StatementDraw:
         """Return a SELECT of the first rows of groups."""
         text, columns = self.source(depth)
         chosen = self.chosen(columns)
-        kinds = {f"c{k}": one.kind for k, one in enumerate(chosen)}
+        kinds = {f"c{k}": column.kind for k, column in enumerate(chosen)}
         by = f"PARTITION BY {self.draw.choice(chosen).text} " if self.chance(0.7) else ""
         order = ", ".join(
-            f"{one.text}{self.draw.choice(('', ' DESC'))}{self.draw.choice(('', ' NULLS FIRST'))}"
-            for one in self.draw.sample(chosen, len(chosen))
+            f"{column.text}{self.draw.choice(('', ' DESC'))}{self.draw.choice(('', ' NULLS FIRST'))}"
+            for column in self.draw.sample(chosen, len(chosen))
         )
-        listed = ", ".join(f"{one.text} AS c{k}" for k, one in enumerate(chosen))
+        listed = ", ".join(f"{column.text} AS c{k}" for k, column in enumerate(chosen))
         over = f"ROW_NUMBER() OVER ({by}ORDER BY {order})"
         if self.chance(0.3):
             return DrawnSelect(
@@ -221,7 +221,7 @@ class StatementDraw:
         n = self.draw.randint(1, 4)
         bounds = f"rn <= {n}", f"rn < {n + 1}", f"{name}.rn = {n}", f"rn BETWEEN 2 AND {n + 1}", f"rn IN (1, {n})"
         bound = self.draw.choice(bounds)
-        seen = [DrawnColumn(f"{name}.{one}", kind) for one, kind in kinds.items()]
+        seen = [DrawnColumn(f"{name}.{column}", kind) for column, kind in kinds.items()]
         if self.chance(0.3):
             bound += f" AND {self.condition(seen, depth)}"
         if self.chance(0.3):
@@ -231,7 +231,7 @@ class StatementDraw:
                 {"c0": key.kind, "c1": "number"},
             )
         rank = ", rn" if self.chance(0.3) else ""
-        listed = ", ".join(f"{one.text} AS c{k}" for k, one in enumerate(seen))
+        listed = ", ".join(f"{column.text} AS c{k}" for k, column in enumerate(seen))
         shown = {**kinds, "rn": "number"} if rank else kinds
         return DrawnSelect(f"SELECT {listed}{rank} FROM {inner} WHERE {bound}", shown)
 
@@ -239,8 +239,8 @@ class StatementDraw:
         """Return a SELECT of different rows."""
         text, columns = self.source(depth)
         chosen = self.chosen(columns)
-        listed = ", ".join(f"{one.text} AS c{k}" for k, one in enumerate(chosen))
-        kinds = {f"c{k}": one.kind for k, one in enumerate(chosen)}
+        listed = ", ".join(f"{column.text} AS c{k}" for k, column in enumerate(chosen))
+        kinds = {f"c{k}": column.kind for k, column in enumerate(chosen)}
         return DrawnSelect(f"SELECT DISTINCT {listed} FROM {text}{self.where(columns, depth)}", kinds)
 
     def set(self, depth: int) -> DrawnSelect:
@@ -249,8 +249,8 @@ class StatementDraw:
         sides = []
         for _ in range(2):
             text, columns = self.source(depth + 1)
-            found = [self.of_kind(columns, kind) or ("1" if kind == "number" else "'a'") for kind in kinds]
-            listed = ", ".join(f"{one} AS c{k}" for k, one in enumerate(found))
+            outputs = [self.of_kind(columns, kind) or ("1" if kind == "number" else "'a'") for kind in kinds]
+            listed = ", ".join(f"{output} AS c{k}" for k, output in enumerate(outputs))
             sides.append(f"SELECT {listed} FROM {text}{self.where(columns, depth + 1)}")
         name = self.draw.choice(("UNION", "EXCEPT", "INTERSECT"))
         return DrawnSelect(f" {name} ".join(sides), {f"c{k}": kind for k, kind in enumerate(kinds)})
@@ -293,8 +293,8 @@ class StatementFeed:
 
     def answer(self, text: str) -> Counter[str]:
         """Return the answer of a statement over all rows so far."""
-        for name, own in {**self.given, "t": list(self.table.values())}.items():
-            self.database.register(name, pa.Table.from_pylist(own, schema=ROWS))
+        for name, table_rows in {**self.given, "t": list(self.table.values())}.items():
+            self.database.register(name, pa.Table.from_pylist(table_rows, schema=ROWS))
         return Counter(str(list(row.values())) for row in self.database.sql(text).to_arrow_table().to_pylist())
 
 
@@ -304,8 +304,8 @@ def play(draw: Random, query: Query, text: str, database: duckdb.DuckDBPyConnect
     runtime = Runtime(query, output="changelog")
     for _ in range(draw.randint(1, 3)):
         pushed = query.inputs(feed.push())
-        for one in [pushed] if runtime.derived else [{name: own} for name, own in pushed.items()]:
-            table = runtime.push(one)
+        for part in [pushed] if runtime.derived else [{name: rows} for name, rows in pushed.items()]:
+            table = runtime.push(part)
             came += len(table)
             for row in table.to_pylist():
                 sign = -1 if row.pop("op", "+I") in ("-D", "-U") else 1
@@ -323,6 +323,6 @@ def statement(seed: int) -> tuple[Random, str]:
 
 def query_of(text: str) -> Query:
     """Return the query of a statement. Raises SqlError."""
-    found = eddy.sql(text, STREAMS)
-    assert isinstance(found, Query)
-    return found
+    query = eddy.sql(text, STREAMS)
+    assert isinstance(query, Query)
+    return query

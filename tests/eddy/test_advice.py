@@ -98,7 +98,7 @@ ADVICE: dict[str, Callable[[Setup, re.Match[str], str], Setup]] = {
     r"give the stream time='t'": lambda setup, _, name: setup.of(name, time="t"),
     r"by=…, ORDER BY in SQL": ordered_by,
     r"give one stream a window, such as window=eddy\.Range\(d\)": lambda setup, _, name: setup.of(
-        next(one for one, kind in setup.kinds.items() if kind == "Stream"), window=eddy.Range(SPAN)
+        next(stream for stream, kind in setup.kinds.items() if kind == "Stream"), window=eddy.Range(SPAN)
     ),
     r"such as window=Unbounded\(\)": lambda setup, _, name: setup.of(name, window=eddy.Unbounded()),
     r"write it as its filter: (\w+)\(…, filter=…\)": filtered,
@@ -124,10 +124,10 @@ def follow(setup: Setup, steps: int = 0) -> int:
     else:
         return 0
     assert steps < MOST_STEPS, message
-    found = re.search(r"\b(?:stream|table) ([ST])\b", message)
+    named = re.search(r"\b(?:stream|table) ([ST])\b", message)
     remedies = [(do, match) for form, do in ADVICE.items() if (match := re.search(form, message))]
     assert remedies, f"no remedy in: {message}"
-    return sum(1 + follow(do(setup, match, "T" if found is None else found[1]), steps + 1) for do, match in remedies)
+    return sum(1 + follow(do(setup, match, "T" if named is None else named[1]), steps + 1) for do, match in remedies)
 
 
 GROUPS = {"group_by": ["T.x"], "aggregates": {"a": agg.count()}}
@@ -167,7 +167,7 @@ def make_setup(what: str, kinds: str) -> Setup:
     if "sql" in options:
         options["sql"] = options["sql"].format("T JOIN S ON T.id = S.id" if len(inputs) > 1 else "T")
     given = options.get("given", {})
-    options["given"] = {name: own for name, own in given.items() if inputs.get(name) == "Stream"}
+    options["given"] = {name: rows for name, rows in given.items() if inputs.get(name) == "Stream"}
     return Setup(inputs, **options)
 
 

@@ -39,8 +39,8 @@ def from_duckdb(made: dict[str, pa.Table], condition: str) -> pa.Table:
     for name, table in made.items():
         connection.register(name, table)
     columns = ", ".join(f"{name}.id AS {name}" for name in NAMES)
-    found = connection.sql(f"SELECT {columns} FROM {', '.join(NAMES)} WHERE {condition}").to_arrow_table()
-    return found.sort_by([(name, "ascending") for name in NAMES])
+    joined = connection.sql(f"SELECT {columns} FROM {', '.join(NAMES)} WHERE {condition}").to_arrow_table()
+    return joined.sort_by([(name, "ascending") for name in NAMES])
 
 
 def from_eddy(query: eddy.Query, plan: str | None, made: dict[str, pa.Table], batch_rows: int) -> pa.Table:
@@ -114,5 +114,5 @@ def test_rows_windows_two_streams(batch_rows: int) -> None:
     ).to_arrow_table()
     by = [("r", "ascending"), ("s", "ascending")]
     assert expected.num_rows > 5000
-    found = pa.concat_tables(given).sort_by(by)
-    assert found.equals(expected.sort_by(by).cast(found.schema))
+    results = pa.concat_tables(given).sort_by(by)
+    assert results.equals(expected.sort_by(by).cast(results.schema))

@@ -57,7 +57,7 @@ def arrivals() -> Iterator[list[dict[str, Any]]]:
     rng = Random(5)
     for first in range(0, 80, 8):
         yield [
-            {name: rng.choice(own) for name, own in VALUES.items()} | {"t": k // 2 + 3 * (k // 20)}
+            {name: rng.choice(choices) for name, choices in VALUES.items()} | {"t": k // 2 + 3 * (k // 20)}
             for k in range(first, first + 8)
         ]
 
@@ -78,7 +78,7 @@ def test_a_function_has_the_values_of_the_oracle(function: str, form: str) -> No
             assert not went - got
             got = got - went + came
             live = [row for row in results if row[TIME] >= results[-1][TIME] - SPAN]
-            assert got == row_texts((*key, *own) for key, own in grouped(live, ["R.k"], known).items())
+            assert got == row_texts((*key, *values) for key, values in grouped(live, ["R.k"], known).items())
         else:
             got += texts(table)
         runtime = Runtime.restore(runtime.snapshot(), asked)
@@ -88,9 +88,9 @@ def test_a_function_has_the_values_of_the_oracle(function: str, form: str) -> No
     if window is None:
         expected = grouped(results, ["R.k"], known).items()
     else:
-        found = windowed(results, ["R.k"], known, window)
-        expected = {(k, start, end): own for (start, end, k), own in found.items()}.items()
-    assert got == row_texts((*key, *own) for key, own in expected)
+        groups = windowed(results, ["R.k"], known, window)
+        expected = {(k, start, end): values for (start, end, k), values in groups.items()}.items()
+    assert got == row_texts((*key, *values) for key, values in expected)
 
 
 def test_a_function_is_made_by_name_and_has_rows_in_the_documents() -> None:
@@ -110,8 +110,8 @@ def test_a_function_has_a_call_in_sql_and_the_fuzzer_draws_it() -> None:
     kinds = ("key", "int", "decimal", "float", "text", "bool", "time")
     columns, source = [Column(kind, f"a.{kind}") for kind in kinds], Random(1)
     drawn = [statement(source, ("FROM a", ""), Expressions(source, columns), "")[0] for _ in range(300)]
-    called = {one for text in drawn for one in re.findall(r"COUNT\(DISTINCT|[A-Z_]+(?=\()", text)}
-    assert {of_call[one] for one in called & of_call.keys()} == set(FUNCTIONS)
+    called = {call for text in drawn for call in re.findall(r"COUNT\(DISTINCT|[A-Z_]+(?=\()", text)}
+    assert {of_call[call] for call in called & of_call.keys()} == set(FUNCTIONS)
 
 
 def run(runtime: Runtime) -> None:

@@ -39,11 +39,11 @@ def pushed(
     data: st.DataObject, runtime: eddy.Runtime, drawn: DrawnAggregation, rows: list[Any]
 ) -> tuple[Any, list[Row]]:
     """Push rows; return the table, and the results that they have by the oracle."""
-    found: list[Row] = []
+    results: list[Row] = []
     for name, row in rows:
-        found += [drawn.row(result) for result in drawn.oracle.arrive(name, row).results]
+        results += [drawn.row(result) for result in drawn.oracle.arrive(name, row).results]
     given, order = batches(drawn.names, rows)
-    return runtime.push(given, order), found
+    return runtime.push(given, order), results
 
 
 @fewer(2)
@@ -55,8 +55,8 @@ def test_each_window_comes_once_when_the_watermark_has_passed_it(data: st.DataOb
     limit = -INFINITE
     total = 0
     for rows in in_pushes(data.draw, data.draw(arrivals(drawn.names))):
-        table, found = pushed(data, runtime, drawn, rows)
-        results += found
+        table, new_results = pushed(data, runtime, drawn, rows)
+        results += new_results
         before = limit
         if drawn.oracle.due is not None:
             limit = drawn.oracle.due - drawn.slack
@@ -107,8 +107,8 @@ def test_the_end_of_the_input_gives_the_groups_of_all_results(data: st.DataObjec
     runtime = eddy.Runtime(drawn.query, bounded=True)
     results: list[Row] = []
     for rows in in_pushes(data.draw, data.draw(arrivals(drawn.names))):
-        table, found = pushed(data, runtime, drawn, rows)
-        results += found
+        table, new_results = pushed(data, runtime, drawn, rows)
+        results += new_results
         assert not len(table)
         runtime = moved(data, runtime, drawn)
     assert texts(runtime.groups()) == drawn.groups(results)

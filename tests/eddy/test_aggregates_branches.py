@@ -32,23 +32,23 @@ def functions(shown: list[str]) -> dict[str, tuple[agg.Aggregate, OracleAggregat
     }
 
 
-def aggregated(one: DrawnBranches, **groups: Any) -> eddy.Query:
+def aggregated(case: DrawnBranches, **groups: Any) -> eddy.Query:
     """Return the query with aggregates by a key of the first stream."""
-    streams, texts, branches = one.query_args
-    own = functions([stream.name for stream in one.query.shown])
+    streams, texts, branches = case.query_args
+    pairs = functions([stream.name for stream in case.query.shown])
     return eddy.Query(
         streams,
         texts,
         branches=branches,
-        **one.timing,
+        **case.timing,
         group_by={"a": "R.a"},
-        aggregates={name: given for name, (given, _) in own.items()},
+        aggregates={name: given for name, (given, _) in pairs.items()},
         **groups,
     )
 
 
-def joined(one: DrawnBranches, row: dict[str, Any], time: str | None = None) -> Row:
-    times = [row[f"{stream.name}.t"] for stream in one.query.shown]
+def joined(case: DrawnBranches, row: dict[str, Any], time: str | None = None) -> Row:
+    times = [row[f"{stream.name}.t"] for stream in case.query.shown]
     greatest = max((t for t in times if t is not None), default=None)
     return {**row, TIME: greatest if time is None else row[time]}
 
@@ -59,35 +59,35 @@ def texts(rows: Any) -> Counter[str]:
 
 @fewer(3)
 @given(drawn(WITH_TIME), st.data())
-def test_windows_are_given_once_and_whole(one: DrawnBranches, data: st.DataObject) -> None:
+def test_windows_are_given_once_and_whole(case: DrawnBranches, data: st.DataObject) -> None:
     """The rows that wait for a partner come later than their event time says, and windows wait for them."""
-    times = [None] if one.full or data.draw(st.booleans()) else ["R.t"]
+    times = [None] if case.full or data.draw(st.booleans()) else ["R.t"]
     size, hop = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
     window = data.draw(
         st.sampled_from((eddy.Tumbling(size, times[0]), eddy.Hopping(size, hop, times[0]), eddy.Session(size)))
     )
-    query = aggregated(one, group_window=window)
-    plain, runtime = (eddy.Runtime(own, bounded=True) for own in (one.query, query))
+    query = aggregated(case, group_window=window)
+    plain, runtime = (eddy.Runtime(asked, bounded=True) for asked in (case.query, query))
     reference = (
         OracleWindow(gap=size) if isinstance(window, eddy.Session) else OracleWindow(size, getattr(window, "hop", size))
     )
-    own = [two for _, two in functions([stream.name for stream in one.query.shown]).values()]
+    oracle_functions = [two for _, two in functions([stream.name for stream in case.query.shown]).values()]
     assert query.aggregation is not None
     assert query.aggregation.window is not None
     slack, results, limit = query.aggregation.window.slack, [], -INFINITE
 
     def expected(after: float, until: float) -> Counter[str]:
-        found = windowed(results, ["R.a"], own, reference)
-        rows = ((a, start, end, *values) for (start, end, a), values in found.items() if after < end <= until)
+        groups = windowed(results, ["R.a"], oracle_functions, reference)
+        rows = ((a, start, end, *values) for (start, end, a), values in groups.items() if after < end <= until)
         return texts(rows)
 
     def given_rows(table: Any) -> Counter[str]:
         return texts(row.values() for row in table.to_pylist())
 
-    for arrivals in steps(data.draw, list(one.streams)):
-        pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
-        order = [list(one.streams).index(name) for name, _ in arrivals]
-        results += [joined(one, row, window.time) for row in plain.push(pushed, order).to_pylist()]
+    for arrivals in steps(data.draw, list(case.streams)):
+        pushed = {name: [row for n, row in arrivals if n == name] for name in case.streams}
+        order = [list(case.streams).index(name) for name, _ in arrivals]
+        results += [joined(case, row, window.time) for row in plain.push(pushed, order).to_pylist()]
         table, before = runtime.push(pushed, order), limit
         if runtime.watermark is not None and slack is not None:
             limit = runtime.watermark - slack
@@ -98,31 +98,31 @@ def test_windows_are_given_once_and_whole(one: DrawnBranches, data: st.DataObjec
             saved = runtime.snapshot()
             runtime = eddy.Runtime.restore(saved, query)
             assert runtime.snapshot() == saved
-    results += [joined(one, row, window.time) for row in plain.finish().to_pylist()]
+    results += [joined(case, row, window.time) for row in plain.finish().to_pylist()]
     assert given_rows(runtime.finish()) == expected(limit, INFINITE)
 
 
 @fewer(3)
 @given(drawn((("rows",), ("range",), ("range", "derived"), ("rows", "unbounded"))), st.data())
-def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: DrawnBranches, data: st.DataObject) -> None:
-    own = functions([stream.name for stream in one.query.shown])
-    timed = all(stream.time for stream in one.streams.values())
-    streams, on, branches = one.query_args
-    chosen = {name: pair for name, pair in own.items() if timed or name != "last"}
+def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(case: DrawnBranches, data: st.DataObject) -> None:
+    pairs = functions([stream.name for stream in case.query.shown])
+    timed = all(stream.time for stream in case.streams.values())
+    streams, on, branches = case.query_args
+    chosen = {name: pair for name, pair in pairs.items() if timed or name != "last"}
     query = eddy.Query(
         streams,
         on,
         branches=branches,
-        **one.timing,
+        **case.timing,
         group_by={"a": "R.a"},
         aggregates={name: given for name, (given, _) in chosen.items()},
     )
-    plain, runtime = (eddy.Runtime(both, output="changelog") for both in (one.query, query))
+    plain, runtime = (eddy.Runtime(both, output="changelog") for both in (case.query, query))
     standing: dict[str, tuple[int, dict[str, Any]]] = {}
     answer: Counter[str] = Counter()
-    for arrivals in steps(data.draw, list(one.streams)):
-        pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
-        order = [list(one.streams).index(name) for name, _ in arrivals]
+    for arrivals in steps(data.draw, list(case.streams)):
+        pushed = {name: [row for n, row in arrivals if n == name] for name in case.streams}
+        order = [list(case.streams).index(name) for name, _ in arrivals]
         for row in plain.push(pushed, order).to_pylist():
             sign = 1 if row.pop("op") == "+I" else -1
             count, _ = standing.get(str(row), (0, row))
@@ -130,9 +130,9 @@ def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: DrawnBran
         for row in runtime.push(pushed, order).to_pylist():
             sign = 1 if row.pop("op") == "+I" else -1
             answer[str(tuple(row.values()))] += sign
-        rows = [joined(one, row) if timed else row for count, row in standing.values() for _ in range(count)]
-        found = grouped(rows, ["R.a"], [two for _, two in chosen.values()])
-        assert +answer == texts((*key, *values) for key, values in found.items())
+        rows = [joined(case, row) if timed else row for count, row in standing.values() for _ in range(count)]
+        groups = grouped(rows, ["R.a"], [two for _, two in chosen.values()])
+        assert +answer == texts((*key, *values) for key, values in groups.items())
         assert min(answer.values(), default=0) >= 0
         runtime.check()
 

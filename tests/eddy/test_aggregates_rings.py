@@ -51,12 +51,12 @@ class RingCase:
 
     def __init__(self, draw: st.DrawFn, kinds: tuple[str, ...], **options: Any) -> None:
         self.on = TREES[draw(st.sampled_from(tuple(TREES)))]
-        self.names = [name for name in NAMES if any(name in one for one in self.on)]
-        own = [draw(st.sampled_from(kinds)) for _ in self.names]
-        sizes = [draw(st.integers(1, 5)) for _ in own]
-        time = "t" if "range" in own or draw(st.booleans()) else None
-        streams = [OracleStream(*one, time) for one in zip(self.names, own, sizes, strict=True)]
-        pairs = [tuple(tuple(side.split(".")) for side in one.split(" = ")) for one in self.on]
+        self.names = [name for name in NAMES if any(name in predicate for predicate in self.on)]
+        window_kinds = [draw(st.sampled_from(kinds)) for _ in self.names]
+        sizes = [draw(st.integers(1, 5)) for _ in window_kinds]
+        time = "t" if "range" in window_kinds or draw(st.booleans()) else None
+        streams = [OracleStream(*arguments, time) for arguments in zip(self.names, window_kinds, sizes, strict=True)]
+        pairs = [tuple(tuple(side.split(".")) for side in predicate.split(" = ")) for predicate in self.on]
         self.oracle = Oracle(OracleQuery(streams, pairs, 0))  # type: ignore[arg-type]
         roots = draw(
             st.sampled_from((self.names[:1], self.names[-1:], self.names[1:3], self.names[:2], self.names[:3]))
@@ -77,12 +77,15 @@ class RingCase:
             *(OracleAggregate(function, f"{name}.{column}") for function, name, column in picks),
         ]
         self.query = Query(
-            [Stream(one.name, SCHEMA, window=WINDOWS[one.window](one.size), time=one.time) for one in streams],
+            [
+                Stream(stream.name, SCHEMA, window=WINDOWS[stream.window](stream.size), time=stream.time)
+                for stream in streams
+            ],
             self.on,
             group_by=self.keys,
             aggregates={
-                f"f{k}": getattr(agg, one.function)(*([one.column] if one.column else []))
-                for k, one in enumerate(self.functions)
+                f"f{k}": getattr(agg, function.function)(*([function.column] if function.column else []))
+                for k, function in enumerate(self.functions)
             },
             **options,
         )
@@ -98,26 +101,26 @@ class RingCase:
 
     def groups(self, results: Any) -> Counter[tuple[str, ...]]:
         """Return the rows of groups over some results, as text."""
-        found = grouped([self.row(one) for one in results], self.keys, self.functions)
-        return row_texts((*key, *values) for key, values in found.items())
+        groups = grouped([self.row(result) for result in results], self.keys, self.functions)
+        return row_texts((*key, *values) for key, values in groups.items())
 
 
 def drawn_rows(draw: st.DrawFn, names: list[str]) -> list[tuple[str, dict[str, Any]]]:
     """Draw arrivals."""
     rng = random.Random(draw(st.integers(0, 1 << 30)))
-    found = []
+    arrivals = []
     for k in range(draw(st.integers(5, 40))):
         row: dict[str, Any] = {column: rng.choice((1, 1, 2, None if rng.random() < 0.1 else 2)) for column in "abc"}
         row |= {column: rng.choice(VALUES[column]) for column in "gxid"}
         row["t"] = k - (rng.randrange(8) if rng.random() < 0.1 else 0)
-        found.append((rng.choice(names), row))
-    return found
+        arrivals.append((rng.choice(names), row))
+    return arrivals
 
 
 def pushed(runtime: Runtime, names: list[str], rows: list[tuple[str, dict[str, Any]]]) -> pa.Table:
     """Push rows in their order."""
-    own = {name: pa.Table.from_pylist([row for n, row in rows if n == name], schema=SCHEMA) for name in names}
-    return runtime.push(own, [names.index(name) for name, _ in rows])
+    tables = {name: pa.Table.from_pylist([row for n, row in rows if n == name], schema=SCHEMA) for name in names}
+    return runtime.push(tables, [names.index(name) for name, _ in rows])
 
 
 def forced(runtime: Runtime, on: bool | None) -> RingChoice:
@@ -174,7 +177,9 @@ def reordered(case: RingCase) -> str:
     text = left[0]
     while len(left) < len(case.names):
         for name in case.names:
-            if name not in left and any(name in one and any(other in one for other in left) for one in case.on):
+            if name not in left and any(
+                name in predicate and any(other in predicate for other in left) for predicate in case.on
+            ):
                 text = f"({text}) {name}" if len(left) > 1 else f"{text} {name}"
                 left.append(name)
                 break
@@ -186,9 +191,9 @@ LIVE = {"output": "changelog"}
 
 def star(window: Any = None, **more: Any) -> Query:
     """Return a query that ring values serve."""
-    own = window or Rows(30)
+    shared_window = window or Rows(30)
     return Query(
-        [Stream(name, SCHEMA, window=own, time="t") for name in "RST"],
+        [Stream(name, SCHEMA, window=shared_window, time="t") for name in "RST"],
         ["R.a = S.a", "R.b = T.b"],
         **{
             "group_by": ["R.g"],
@@ -201,28 +206,28 @@ def star(window: Any = None, **more: Any) -> Query:
 def batch(seed: int, n: int = 12, domain: int = 4) -> dict[str, pa.Table]:
     """Return rows of all streams."""
     rng = random.Random(seed)
-    found = {}
+    tables = {}
     for name in "RST":
         made: list[dict[str, Any]] = [{column: rng.randrange(domain) for column in "abc"} for _ in range(n)]
         for row in made:
             row |= {"g": rng.choice(("a", "b", None)), "x": rng.random(), "i": rng.randrange(-9, 9), "t": 0}
             row["d"] = Decimal(rng.randrange(-99, 99)) / 4
-        found[name] = pa.Table.from_pylist(made, schema=SCHEMA)
-    return found
+        tables[name] = pa.Table.from_pylist(made, schema=SCHEMA)
+    return tables
 
 
 def both(query: Query, **options: Any) -> tuple[Runtime, Runtime]:
     """Return a runtime that enumerates, and one with ring values."""
-    found = Runtime(query, **options), Runtime(query, **options)
-    for runtime, on in zip(found, (False, True), strict=True):
+    pair = Runtime(query, **options), Runtime(query, **options)
+    for runtime, on in zip(pair, (False, True), strict=True):
         forced(runtime, on)
-    return found
+    return pair
 
 
 def step(pair: tuple[Runtime, Runtime], seed: int, **more: Any) -> Counter[tuple[str, ...]]:
     """Push the same rows into both; return the rows of groups, which are the same."""
-    one, two = (texts(runtime.push(batch(seed, **more))) for runtime in pair)
-    assert one == two
+    plain, two = (texts(runtime.push(batch(seed, **more))) for runtime in pair)
+    assert plain == two
     pair[1].check()
     assert texts(pair[0].groups()) == texts(pair[1].groups())
     return two
@@ -260,9 +265,9 @@ def test_counts_beyond_the_limit_are_left_to_enumeration(monkeypatch: pytest.Mon
     )
     runtime = Runtime(query, bounded=True)
     choice = forced(runtime, True)
-    one = {"a": 1, "b": 1, "c": 1, "g": "x", "t": 0}
-    many = pa.Table.from_pylist([one] * n, schema=SCHEMA)
-    few = pa.Table.from_pylist([one], schema=SCHEMA)
+    row = {"a": 1, "b": 1, "c": 1, "g": "x", "t": 0}
+    many = pa.Table.from_pylist([row] * n, schema=SCHEMA)
+    few = pa.Table.from_pylist([row], schema=SCHEMA)
     runtime.push({"S": few, "T": many, "U": many})
     assert choice.on
     runtime.check()
@@ -304,8 +309,8 @@ def test_sums_of_floats_become_wider_while_ring_values_serve() -> None:
     for number, x in enumerate((0.0, 1.0, 1e300, 5e-324, float("inf"), float("nan"), -0.1, 0.3, 0.2)):
         rows = batch(number, n=4, domain=2)
         rows["S"] = rows["S"].set_column(4, "x", pa.array([x, 0.1, None, -x]))
-        one, two = (texts(runtime.push(rows)) for runtime in pair)
-        assert one == two
+        plain, two = (texts(runtime.push(rows)) for runtime in pair)
+        assert plain == two
         pair[1].check()
 
 
@@ -348,9 +353,9 @@ def test_what_serves_is_shown() -> None:
     ],
 )
 def test_queries_that_are_left_to_enumeration(arguments: dict[str, Any], reason: str) -> None:
-    found = served(star(**arguments))
-    assert not found.roots
-    assert reason in found.reason
+    ring_roots = served(star(**arguments))
+    assert not ring_roots.roots
+    assert reason in ring_roots.reason
 
 
 def test_joins_that_are_left_to_enumeration() -> None:

@@ -268,9 +268,9 @@ def test_event_times_of_different_units_and_columns_of_every_kind() -> None:
     right = pa.table({"k": ["bb", "a"], "v": ["15.0", "20.0"], "at": [59_999, 61_000]})
     wanted = pa.schema([("k", pa.string()), ("v", pa.decimal128(5, 1)), ("at", pa.timestamp("ms"))])
     ended = pa.table({"k": ["c"], "at": [61]}).cast(left.schema)
-    found = runtime.push({"R": ended, "S": right.cast(wanted)})
-    assert found.schema == query.output_schema
-    (row,) = found.to_pylist()
+    table = runtime.push({"R": ended, "S": right.cast(wanted)})
+    assert table.schema == query.output_schema
+    (row,) = table.to_pylist()
     assert (row["key"], row["large"], str(row["v"]), row["views"]) == ("bb", True, "15.0", "bb")
     assert str(row["window_start"]) == "1970-01-01 00:00:00"
 

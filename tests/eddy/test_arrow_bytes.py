@@ -51,7 +51,7 @@ WRITTEN = [column for column in COLUMNS if "dictionary" not in str(column.type)]
 def test_every_type_comes_back(column: pa.Array) -> None:
     schema = pa.schema([("c", column.type)], metadata={"some": "thing"})
     written = write_rows(schema, [[column], [column.slice(1, 1)]], "rows")
-    again = [read_batch(pa.py_buffer(one), schema) for one in written]
+    again = [read_batch(pa.py_buffer(data), schema) for data in written]
     assert [batch.schema for batch in again] == [schema] * 2
     assert again[0].column(0).equals(column)
     assert again[1].column(0).equals(column.slice(1, 1))
@@ -107,8 +107,8 @@ def test_a_dictionary_is_refused() -> None:
 def test_more_rows_than_there_may_be() -> None:
     schema = pa.schema([("c", pa.null())])
     encoded = Encoded({"rows": write_rows(schema, [[pa.nulls(1 << 30)], [pa.nulls(1)]], "rows")})
-    memory = b"".join(bytes(one).ljust(1 << 10, b"\0") for _, one in encoded.fresh)
-    places = np.array([[k << 10, one.nbytes] for k, one in encoded.fresh])
+    memory = b"".join(bytes(block).ljust(1 << 10, b"\0") for _, block in encoded.fresh)
+    places = np.array([[k << 10, block.nbytes] for k, block in encoded.fresh])
     parts = Parts(json.loads(encoded.text), Blocks(memoryview(memory), places), "parts")
     assert sum(map(len, parts.batches("rows", schema, (1 << 30) + 1))) == (1 << 30) + 1
     with pytest.raises(StateError, match="parts: rows: it has 1073741825 rows, at most 5 were written"):

@@ -36,22 +36,22 @@ def move(rt: eddy.Runtime, draw: Random) -> None:
 
 def play(draw: Random, output: Output, strategy: str) -> int:
     """Play a random case; return the number of rows that came."""
-    one, ids, found = as_of_query(draw, output == "changelog"), draw.random() < 0.3, 0
-    oracle, rows_of = one.oracle(output == "changelog"), AsOfArrivalWriter(one)
+    asked, ids, came = as_of_query(draw, output == "changelog"), draw.random() < 0.3, 0
+    oracle, rows_of = asked.oracle(output == "changelog"), AsOfArrivalWriter(asked)
     with engine_file() as live:
-        rt = eddy.Runtime(one.query(), strategy=strategy, output=output, ids_only=ids, bounded=True)
+        rt = eddy.Runtime(asked.query(), strategy=strategy, output=output, ids_only=ids, bounded=True)
         for _ in range(draw.randint(1, 10)):
             size = draw.choice((0, 1, 3, 12, 25)) * ROW_BYTES
             arrivals = rows_of.arrivals(draw.randbytes(size))
             given: dict[str, Any] = {}
-            if draw.random() < 0.2 and one.timed:
+            if draw.random() < 0.2 and asked.timed:
                 given["watermark"] = max([rt.watermark or 0, *(row.row["t"] for row in arrivals)]) - draw.randrange(4)
                 given["watermark"] = max(given["watermark"], rt.watermark or 0)
-            changed = oracle.push(known(one, arrivals), given.get("watermark"))
-            order = np.array([one.inputs.index(row.name) for row in arrivals], np.uint8)
-            table = rt.push(batches(one, arrivals), order=order, **given)
-            found += len(table)
-            compare_answer(table, *(shown_rows(one, oracle, rows, ids) for rows in changed))
+            changed = oracle.push(known(asked, arrivals), given.get("watermark"))
+            order = np.array([asked.inputs.index(row.name) for row in arrivals], np.uint8)
+            table = rt.push(batches(asked, arrivals), order=order, **given)
+            came += len(table)
+            compare_answer(table, *(shown_rows(asked, oracle, rows, ids) for rows in changed))
             rt.check()
             assert rt.metrics()["open"] >= len(oracle.waiting)
             if STRATEGIES[rt.strategy].changes and draw.random() < 0.3:
@@ -60,11 +60,11 @@ def play(draw: Random, output: Output, strategy: str) -> int:
                 rt = in_another_process(rt, live)
             if draw.random() < 0.2:
                 saved = rt.snapshot()
-                rt = eddy.Runtime.restore(saved, one.query())
+                rt = eddy.Runtime.restore(saved, asked.query())
                 assert rt.snapshot() == saved
-        compare_answer(rt.finish(), *(shown_rows(one, oracle, rows, ids) for rows in oracle.finish()))
+        compare_answer(rt.finish(), *(shown_rows(asked, oracle, rows, ids) for rows in oracle.finish()))
         rt.check()
-    return found
+    return came
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -102,7 +102,7 @@ def test_a_version_that_comes_later_takes_rows_over() -> None:
     rt = eddy.Runtime(query, output="changelog")
 
     def push(**rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        return [tuple(one.values()) for one in rt.push(rows).to_pylist()]
+        return [tuple(row.values()) for row in rt.push(rows).to_pylist()]
 
     assert push(bid=[{"cur": "a", "t": 5}, {"cur": "a", "t": 7}]) == []
     assert push(rate=[{"cur": "a", "t": 6, "rate": 1.0}]) == [("+I", 7, 1.0)]
@@ -123,8 +123,8 @@ def test_late_versions_go_to_the_side_output_with_what_they_say() -> None:
     late = [{"cur": "a", "t": 3, "rate": None, "op": "d"}, {"cur": "b", "t": 4, "rate": 2.0, "op": "u"}]
     rt.push({"rate": late})
     rt = eddy.Runtime.restore(rt.snapshot(), rt.query)
-    found = rt.late()["rate"].to_pylist()
-    assert found == [{"cur": "a", "t": 3, "rate": None, "op": "-D"}, {"cur": "b", "t": 4, "rate": 2.0, "op": "+I"}]
+    late_rows = rt.late()["rate"].to_pylist()
+    assert late_rows == [{"cur": "a", "t": 3, "rate": None, "op": "-D"}, {"cur": "b", "t": 4, "rate": 2.0, "op": "+I"}]
     assert rt.late_counts["rate"] == 2
 
 
@@ -220,15 +220,15 @@ def test_windows_of_event_time_count_rows_that_waited() -> None:
         push: dict[str, Any] = {"bid": [{"cur": draw.choice("ab"), "t": t}]}
         if draw.random() < 0.5:
             push["rate"] = [{"cur": draw.choice("ab"), "t": t, "rate": float(draw.randrange(9))}]
-        for name, own in push.items():
-            made[name] += own
+        for name, pushed in push.items():
+            made[name] += pushed
         rows += rt.push(push).to_pylist()
     rows += rt.finish().to_pylist()
     wanted: dict[tuple[int, str], tuple[int, float]] = {}
     for bid in made["bid"]:
-        near = [one for one in made["rate"] if one["cur"] == bid["cur"] and abs(one["t"] - bid["t"]) <= 3]
+        near = [rate for rate in made["rate"] if rate["cur"] == bid["cur"] and abs(rate["t"] - bid["t"]) <= 3]
         if near:
-            best = min(near, key=lambda one: (abs(one["t"] - bid["t"]), one["t"]))
+            best = min(near, key=lambda rate: (abs(rate["t"] - bid["t"]), rate["t"]))
             key = bid["t"] // 10 * 10, bid["cur"]
             n, total = wanted.get(key, (0, 0.0))
             wanted[key] = n + 1, total + best["rate"]
@@ -266,7 +266,7 @@ def test_windows_by_the_time_of_another_stream_have_each_row(direction: Any) -> 
         eddy.Runtime(query, bounded=True) for query in (eddy.Query(streams, ["a.k = b.k"], **given), grouped)
     )
     wanted: dict[tuple[int, int], int] = {}
-    found: dict[tuple[int, int], int] = {}
+    counted: dict[tuple[int, int], int] = {}
 
     def count(table_of_rows: pa.Table, table_of_windows: pa.Table) -> None:
         for row in table_of_rows.to_pylist():
@@ -274,14 +274,14 @@ def test_windows_by_the_time_of_another_stream_have_each_row(direction: Any) -> 
             wanted[key] = wanted.get(key, 0) + 1
         for row in table_of_windows.to_pylist():
             key = row["k"], row["window_start"]
-            assert key not in found
-            found[key] = row["n"]
+            assert key not in counted
+            counted[key] = row["n"]
 
     for now in range(0, 200, 2):
         push = {name: [{"k": draw.randrange(2), "t": now + draw.randrange(3)}] for name in "abv" if draw.random() < 0.7}
         count(rows.push(push), windows.push(push))
     count(rows.finish(), windows.finish())
-    assert found == wanted
+    assert counted == wanted
 
 
 def test_lateness_of_a_stream_counts_whatever_its_window_is() -> None:
@@ -300,7 +300,7 @@ def test_earlier_rows_of_a_look_up_are_loaded() -> None:
 
 
 def test_a_snapshot_knows_whether_a_stream_has_a_window() -> None:
-    for one, other in ((bids(), bids(window=eddy.Range(0))), (bids(window=eddy.Range(0)), bids())):
-        saved = eddy.Runtime(eddy.Query([one], as_of=[eddy.AsOf(rates(), ON)])).snapshot()
+    for stream, other in ((bids(), bids(window=eddy.Range(0))), (bids(window=eddy.Range(0)), bids())):
+        saved = eddy.Runtime(eddy.Query([stream], as_of=[eddy.AsOf(rates(), ON)])).snapshot()
         with pytest.raises(eddy.SnapshotError, match="bid, window: "):
             eddy.Runtime.restore(saved, eddy.Query([other], as_of=[eddy.AsOf(rates(), ON)]))

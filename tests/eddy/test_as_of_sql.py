@@ -72,7 +72,7 @@ def test_rows_look_a_table_up_when_they_arrive() -> None:
 def test_conditions_on_versions_filter_rows() -> None:
     text = "SELECT bid.x FROM bid JOIN rate FOR SYSTEM_TIME AS OF bid.t ON bid.cur = rate.cur AND rate.rate > 1"
     query = sql(text, STREAMS)
-    assert [str(one.title) for one in query.conditions] == ["rate.rate > 1"]
+    assert [str(condition.title) for condition in query.conditions] == ["rate.rate > 1"]
     left = sql("SELECT bid.x FROM bid ASOF LEFT JOIN rate USING (cur, t) WHERE rate IS NULL", STREAMS)
     runtime = Runtime(left, bounded=True)
     bids = [{"cur": "a", "t": 5, "x": 1}, {"cur": "b", "t": 6, "x": 2}]
@@ -126,9 +126,9 @@ def test_a_table_of_two_as_of_joins() -> None:
 )
 def test_refusals(text: str, word: str, message: str) -> None:
     whole = f"SELECT 1 AS one FROM {text}"
-    with pytest.raises(SqlError, match=message) as found:
+    with pytest.raises(SqlError, match=message) as caught:
         sql(whole, STREAMS)
-    assert whole[found.value.column - 1 :].startswith(word)
+    assert whole[caught.value.column - 1 :].startswith(word)
 
 
 def test_what_has_no_text() -> None:
@@ -162,15 +162,15 @@ def test_duckdb_finds_the_same_rows(seed: int) -> None:
     )
     streams = [BID, *(VersionedTable(name, RATES, key="cur", time="t") for name in ("r", "s", "u"))]
     runtime = Runtime(sql(text, streams), bounded=True)
-    found, step = [], draw.choice((m, max(m // 7, 1)))
+    joined, step = [], draw.choice((m, max(m // 7, 1)))
     for low in range(0, m, step):
-        own = (pa.compute.field("t") >= low) & (pa.compute.field("t") < low + step)
-        found += runtime.push(
-            runtime.query.inputs({name: rows.filter(own) for name, rows in tables.items()})
+        within = (pa.compute.field("t") >= low) & (pa.compute.field("t") < low + step)
+        joined += runtime.push(
+            runtime.query.inputs({name: rows.filter(within) for name, rows in tables.items()})
         ).to_pylist()
-    found += runtime.finish().to_pylist()
+    joined += runtime.finish().to_pylist()
     with duckdb.connect() as connection:
         for name, rows in tables.items():
             connection.register(name, rows)
         wanted = connection.sql(text).to_arrow_table().to_pylist()
-    assert sorted(map(str, found)) == sorted(map(str, wanted))
+    assert sorted(map(str, joined)) == sorted(map(str, wanted))

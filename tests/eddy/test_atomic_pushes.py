@@ -32,7 +32,7 @@ def queries(kind: str) -> Query:
 
 def pushes(seed: int, named: bool) -> list[tuple[dict[str, pa.RecordBatch], Any]]:
     """Return pushes and, if the order is not that of event time, their orders."""
-    chance, now, found = np.random.default_rng(seed), 0, []
+    chance, now, drawn = np.random.default_rng(seed), 0, []
     for rows in chance.choice(SIZES, 12):
         order, times = chance.integers(0, 3, rows), now + np.sort(chance.integers(0, 40, rows))
         now = int(times[-1])
@@ -41,14 +41,14 @@ def pushes(seed: int, named: bool) -> list[tuple[dict[str, pa.RecordBatch], Any]
             for i, name in enumerate("RST")
             if (n := int(np.count_nonzero(order == i)))
         }
-        found.append((made, order if named else None))
-    return found
+        drawn.append((made, order if named else None))
+    return drawn
 
 
-def signed(found: pa.Table) -> tuple[Counter[Any], Counter[Any]]:
+def signed(table: pa.Table) -> tuple[Counter[Any], Counter[Any]]:
     """Return the rows that begin, and those that end."""
     begun, ended = Counter[Any](), Counter[Any]()
-    for op, *row in (tuple(one.values()) for one in found.to_pylist()):
+    for op, *row in (tuple(change.values()) for change in table.to_pylist()):
         (ended if op in ("-D", "-U") else begun)[tuple(row)] += 1
     return begun, ended
 
@@ -63,9 +63,9 @@ def test_what_comes_and_goes_within_a_push_has_no_row(kind: str, strategy: Strat
     netted = 0
     for rows, order in pushes(1, kind == "rows"):
         begun, ended = signed(plain.push(rows, order))
-        found = atomic.push(rows, order, atomic=True)
-        assert signed(found) == (begun - ended, ended - begun)
-        ops = found["op"].to_pylist()
+        net = atomic.push(rows, order, atomic=True)
+        assert signed(net) == (begun - ended, ended - begun)
+        ops = net["op"].to_pylist()
         assert ops == sorted(ops, reverse=True), "those that end come first"
         netted += sum((begun & ended).values())
         atomic.check()
@@ -78,9 +78,9 @@ def test_an_atomic_push_counts_net_results_and_is_undone_as_a_whole() -> None:
     query = queries("range")
     counts, rows = (Runtime(query, output="changelog", count_only=counted) for counted in (True, False))
     for made, order in pushes(3, False):
-        found = counts.push(made, order, atomic=True)
+        net = counts.push(made, order, atomic=True)
         begun, ended = signed(rows.push(made, order, atomic=True))
-        assert dict(zip(found["op"].to_pylist(), found["count"].to_pylist(), strict=True)) == {
+        assert dict(zip(net["op"].to_pylist(), net["count"].to_pylist(), strict=True)) == {
             "+I": sum(begun.values()),
             "-D": sum(ended.values()),
         }

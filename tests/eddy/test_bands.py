@@ -53,7 +53,7 @@ def runtime_of(
 ) -> eddy.Runtime:
     """Return a runtime that fails a push with a v of 0 in R."""
     on, window = QUERIES[case]
-    names = [name for name in "RSTU" if any(f"{name}." in one for one in on)]
+    names = [name for name in "RSTU" if any(f"{name}." in predicate for predicate in on)]
     timed = window is None or isinstance(window, eddy.Range)
     streams = [eddy.Stream(name, SCHEMA, window, "t" if timed else None) for name in names]
     query = eddy.Query(
@@ -88,19 +88,19 @@ def test_scans_with_bands_give_what_blocks_give(case: str, output: Any, strategy
             n, (x, y) = next(numbers), chance.choices(range(100), k=2)
             row = {"k": x % 3, "x": x if n % 9 else None, "y": y, "t": n // 3 - chance.choice((0, 0, 3)), "n": n}
             rows[names[i]].append(row | {"v": int(not fails or at < size // 2)})
-        pushed = {name: pa.RecordBatch.from_pylist(own, schema=SCHEMA) for name, own in rows.items()}
-        found = []
+        pushed = {name: pa.RecordBatch.from_pylist(stream_rows, schema=SCHEMA) for name, stream_rows in rows.items()}
+        answers = []
         for runtime in twins:
             try:
-                found.append(Counter(tuple(row.values()) for row in runtime.push(pushed, order).to_pylist()))
+                answers.append(Counter(tuple(row.values()) for row in runtime.push(pushed, order).to_pylist()))
             except eddy.InputError:
-                found.append(None)
+                answers.append(None)
             runtime.check()
-        assert found[0] == found[1]
+        assert answers[0] == answers[1]
         if turn % 10 == 9:
             sizes = [runtime._pipeline.join.modules.bands.sizes for runtime in twins]
-            twins = [eddy.Runtime.restore(one.snapshot(), one.query) for one in twins]
-            twins = [fitted(one, own) for one, own in zip(twins, sizes, strict=True)]
+            twins = [eddy.Runtime.restore(twin.snapshot(), twin.query) for twin in twins]
+            twins = [fitted(twin, twin_sizes) for twin, twin_sizes in zip(twins, sizes, strict=True)]
         entries += int(twins[0]._pipeline.join.modules.bands.table[:, B_COUNT : B_COUNT + RUNS].sum())
     assert entries > 500
     assert not twins[1]._pipeline.join.modules.bands.nbytes
@@ -117,13 +117,13 @@ def test_matches_of_a_band_are_counted(also: list[str], count_only: bool) -> Non
     columns = [values[0] * 0, *values, *(values[0] * 0,) * 3]
     batches = {name: pa.RecordBatch.from_arrays(list(map(pa.array, columns)), schema=SCHEMA) for name in "RS"}
     # R and S arrive by turns, R first.
-    found = runtime.push(batches, [0, 1] * len(values[0]))
-    (x, y), own = values, np.arange(len(values[0]))
+    table = runtime.push(batches, [0, 1] * len(values[0]))
+    (x, y), places = values, np.arange(len(values[0]))
     pairs = (x[:, None] >= x - 2) & (x[:, None] <= x + 1) & ((y[:, None] != y) | (not also))
-    later = own[:, None] - own  # of R, compared with S
+    later = places[:, None] - places  # of R, compared with S
     wanted = int((pairs & (later <= window) & (later > -window)).sum())
     assert runtime.metrics()["results"] == wanted > 500
-    assert found.num_rows == (1 if count_only else wanted)
+    assert table.num_rows == (1 if count_only else wanted)
     assert runtime._pipeline.join.strategy.routes.counts[V_MATCHES].sum() == wanted
 
 
@@ -158,15 +158,15 @@ def test_versions_that_ended_stay_in_a_band_and_are_no_matches(strategy: Strateg
     schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
     inputs = [eddy.Table("T", schema, key="k"), eddy.Stream("R", schema, eddy.Rows(40))]
     query = eddy.Query(inputs, ["R.x between T.x - 4 and T.x + 4"], select=["T.k", "R.k"])
-    twins = [fitted(eddy.Runtime(query, strategy=strategy, output="changelog"), one) for one in (ALWAYS, NEVER)]
+    twins = [fitted(eddy.Runtime(query, strategy=strategy, output="changelog"), sizes) for sizes in (ALWAYS, NEVER)]
     rng, results = np.random.default_rng(3), 0
     for _ in range(12):
         changes = {name: pa.record_batch(list(rng.integers(0, [[20], [100]], (2, 30))), schema=schema) for name in "TR"}
-        found = []
+        answers = []
         for runtime in twins:
-            found.append(Counter(tuple(row.values()) for row in runtime.push(changes, [0, 1] * 30).to_pylist()))
+            answers.append(Counter(tuple(row.values()) for row in runtime.push(changes, [0, 1] * 30).to_pylist()))
             runtime.check()
-        assert found[0] == found[1]
-        results += found[0].total()
+        assert answers[0] == answers[1]
+        results += answers[0].total()
     assert results > 500
     assert twins[0]._pipeline.join.modules.bands.nbytes

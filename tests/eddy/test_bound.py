@@ -65,9 +65,9 @@ class BoundedPair:
 
     def push(self, rows: list[Arrival]) -> None:
         """Push rows, compare the results, check the bytes."""
-        one, order = BatchedPush(tuple(rows)), [i for i, _ in rows]
-        table = self.runtime.push(one.batches(self.case), order)
-        other = self.other.push(one.batches(self.case), order)
+        batched, order = BatchedPush(tuple(rows)), [i for i, _ in rows]
+        table = self.runtime.push(batched.batches(self.case), order)
+        other = self.other.push(batched.batches(self.case), order)
         keys = [(name, "ascending") for name in other.column_names]
         assert table.sort_by(keys).equals(other.sort_by(keys))
         if self.runtime.position < 200:
@@ -79,9 +79,9 @@ class BoundedPair:
     def refused(self, rows: list[Arrival]) -> str:
         """Push rows for which there is no room; return the error message."""
         before = self.runtime.position, self.runtime.plan, self.runtime.scheduled()
-        one = BatchedPush(tuple(rows))
+        batched = BatchedPush(tuple(rows))
         with pytest.raises(eddy.CapacityError) as error:
-            self.runtime.push(one.batches(self.case), [i for i, _ in rows])
+            self.runtime.push(batched.batches(self.case), [i for i, _ in rows])
         assert (self.runtime.position, self.runtime.plan, self.runtime.scheduled()) == before
         self.runtime._pipeline.join.modules.check()
         assert self.used <= self.runtime._pipeline.join.bound.max_bytes

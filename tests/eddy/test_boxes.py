@@ -45,15 +45,15 @@ def push(runtime: Runtime, random: Random, rows: int) -> list[tuple[int, ...]]:
         name: pa.record_batch({"k": [random.randrange(3) for _ in range(order.count(i))]}, schema=KEYS)
         for i, name in enumerate(NAMES)
     }
-    found = runtime.push(batches, order)
-    return sorted(zip(*(found[name].to_pylist() for name in NAMES), strict=True))
+    table = runtime.push(batches, order)
+    return sorted(zip(*(table[name].to_pylist() for name in NAMES), strict=True))
 
 
 def by_streams(runtime: Runtime) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    stairs: dict[str, list[Any]] = {}
     for stair in runtime.stairs:
-        found.setdefault(" ".join(NAMES[j] for j in stair.streams), []).append(stair)
-    return found
+        stairs.setdefault(" ".join(NAMES[j] for j in stair.streams), []).append(stair)
+    return stairs
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def by_streams(runtime: Runtime) -> dict[str, list[Any]]:
 )
 def test_the_smallest_box(old: str, new: str, box: str) -> None:
     names = tuple(name for name in "RSTUVW" if name in old)
-    found = smallest_box(parse(old, names), parse(new, names))
-    assert " ".join(name for j, name in enumerate(names) if found >> j & 1) == box
+    bits = smallest_box(parse(old, names), parse(new, names))
+    assert " ".join(name for j, name in enumerate(names) if bits >> j & 1) == box
 
 
 def test_a_named_box_may_be_larger_and_not_smaller() -> None:
@@ -138,8 +138,8 @@ def test_subtrees_within_a_box_are_shared_unless_the_box_has_a_name() -> None:
         runtime, random = started("parallel-track"), Random(3)
         push(runtime, random, 60)
         runtime.transition("(((R S) U) T) V", box=box)
-        found = [name for name, stairs in by_streams(runtime).items() for _ in stairs]
-        assert sorted(found) == sorted(names if box is None else [*names, "R S T", "R S T U", "R S U"])
+        stair_names = [name for name, stairs in by_streams(runtime).items() for _ in stairs]
+        assert sorted(stair_names) == sorted(names if box is None else [*names, "R S T", "R S T U", "R S U"])
         other, again = started("mjoin"), Random(3)
         push(other, again, 60)
         for _ in range(10):
@@ -153,23 +153,23 @@ def test_transitions_overlap_and_plans_that_are_the_same_begin_no_track() -> Non
         runtime.transition(plan)
         assert push(runtime, random, 9) == push(other, again, 9)
         runtime.check()
-    assert all(one["ended"] is not None for one in runtime.history().to_pylist())
+    assert all(transition["ended"] is not None for transition in runtime.history().to_pylist())
 
 
 @pytest.mark.parametrize("box", [None, "R S T U V"])
 def test_a_box_with_two_versions_moves_to_another_process(box: str | None, tmp_path: Path) -> None:
     random, other, again = Random(9), started("mjoin"), Random(9)
-    life = SavedRuntime(tmp_path / "engine", started("parallel-track", purge="paper"))
-    push(life.runtime, random, 60)
+    saved = SavedRuntime(tmp_path / "engine", started("parallel-track", purge="paper"))
+    push(saved.runtime, random, 60)
     push(other, again, 60)
-    life.runtime.transition(NEW, box=box)
-    while life.runtime.history()["ended"][0].as_py() is None:
-        runtime = life.again(query())
+    saved.runtime.transition(NEW, box=box)
+    while saved.runtime.history()["ended"][0].as_py() is None:
+        runtime = saved.again(query())
         runtime.check()
         assert push(runtime, random, 6) == push(other, again, 6)
         runtime.check()
-    assert sorted(by_streams(life.runtime)) == ["R S T", "R S T U", "R T"]
-    life.leave()
+    assert sorted(by_streams(saved.runtime)) == ["R S T", "R S T U", "R T"]
+    saved.leave()
 
 
 @pytest.mark.parametrize(("purge", "least", "most"), [("exact", 100, 110), ("paper", 200, 220)])

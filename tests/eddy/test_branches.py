@@ -36,15 +36,15 @@ def comparable(table: pa.Table, sign: str | None) -> list[str]:
 
 def wanted(oracle: BranchOracle, rows: list[Numbers], query: eddy.Query, form: Form) -> list[str]:
     """Return rows of an oracle as `comparable` returns those of eddy."""
-    found, shown = [], [stream.name for stream in query.shown]
+    row_values, shown = [], [stream.name for stream in query.shown]
     for row in rows:
         numbers = dict(zip(oracle.names, row, strict=True))
         if form == "ids":
-            found.append([numbers[name] for name in shown])
+            row_values.append([numbers[name] for name in shown])
         else:
             parts = [oracle.rows[name][n] if (n := numbers[name]) is not None else {} for name in shown]
-            found.append([part.get(column) for part in parts for column in COLUMNS])
-    return sorted(map(str, found))
+            row_values.append([part.get(column) for part in parts for column in COLUMNS])
+    return sorted(map(str, row_values))
 
 
 @fewer(2)
@@ -56,24 +56,26 @@ def wanted(oracle: BranchOracle, rows: list[Numbers], query: eddy.Query, form: F
     st.data(),
 )
 def test_rows_are_those_of_the_oracle(
-    one: DrawnBranches, strategy: str, output: str, form: Form, data: st.DataObject
+    case: DrawnBranches, strategy: str, output: str, form: Form, data: st.DataObject
 ) -> None:
     """Every push begins and ends the rows that the definition says, also with transitions and restarts between."""
     with engine_file() as live:
         changelog = output == "changelog"
-        oracles = one.oracles(changelog)
+        oracles = case.oracles(changelog)
         names = oracles[0].names
-        rt = eddy.Runtime(one.query, strategy=strategy, output=output, ids_only=form == "ids", bounded=True)
+        rt = eddy.Runtime(case.query, strategy=strategy, output=output, ids_only=form == "ids", bounded=True)
         for arrivals in steps(data.draw, names):
             expected = [(oracle, oracle.push(arrivals)) for oracle in oracles]
             batches = {
-                name: pa.RecordBatch.from_pylist([row for own, row in arrivals if own == name], schema=SCHEMA)
+                name: pa.RecordBatch.from_pylist([row for stream, row in arrivals if stream == name], schema=SCHEMA)
                 for name in names
             }
             table = rt.push(batches, order=[names.index(name) for name, _ in arrivals])
             for sign, part in (("-D", 0), ("+I", 1)):
                 if changelog or part:
-                    want = sorted(row for oracle, got in expected for row in wanted(oracle, got[part], one.query, form))
+                    want = sorted(
+                        row for oracle, got in expected for row in wanted(oracle, got[part], case.query, form)
+                    )
                     assert comparable(table, sign if changelog else None) == want, rt.explain()
             if STRATEGIES[rt.strategy].changes and data.draw(st.integers(0, 3)) == 3:
                 move(rt, data.draw)
@@ -85,9 +87,9 @@ def test_rows_are_those_of_the_oracle(
                     data.draw(st.sampled_from((None, *sorted(STRATEGIES)))),
                 )
                 saved = rt.snapshot()
-                rt = eddy.Runtime.restore(saved, one.query, plan, strategy)
+                rt = eddy.Runtime.restore(saved, case.query, plan, strategy)
                 assert rt.snapshot() == saved or strategy or plan
-        want = sorted(row for oracle in oracles for row in wanted(oracle, oracle.finish(), one.query, form))
+        want = sorted(row for oracle in oracles for row in wanted(oracle, oracle.finish(), case.query, form))
         assert comparable(rt.finish(), None) == want
         rt.check()
 
@@ -115,11 +117,11 @@ WITHOUT_COUNTS = (("range",), ("range", "derived"), ("range", "unbounded"), ("un
 @fewer(2)
 @given(drawn(WITHOUT_COUNTS), st.sampled_from(sorted(STRATEGIES)), st.sampled_from(("append", "changelog")), st.data())
 def test_loading_the_rows_that_matter_continues_exactly(
-    one: DrawnBranches, strategy: str, output: str, data: st.DataObject
+    case: DrawnBranches, strategy: str, output: str, data: st.DataObject
 ) -> None:
     """A runtime that loads the rows within `Query.spans` gives what the one that took all rows gives from then on."""
-    names = one.oracles(False)[0].names
-    rt, again = (eddy.Runtime(one.query, strategy=strategy, output=output, bounded=True) for _ in range(2))
+    names = case.oracles(False)[0].names
+    rt, again = (eddy.Runtime(case.query, strategy=strategy, output=output, bounded=True) for _ in range(2))
     kept, watermark, newest = dict[str, list[dict[str, Any]]](), None, 0
     timed = rt.query.graph.timed
     query = rt._pipeline.query  # type: ignore[attr-defined]
@@ -131,7 +133,7 @@ def test_loading_the_rows_that_matter_continues_exactly(
                 arrivals.append((name, row))
                 newest = max(newest, row["t"])
         batches = {
-            name: pa.RecordBatch.from_pylist([row for own, row in arrivals if own == name], schema=SCHEMA)
+            name: pa.RecordBatch.from_pylist([row for stream, row in arrivals if stream == name], schema=SCHEMA)
             for name in names
         }
         watermark = max(watermark or 0, newest - data.draw(st.integers(0, 6))) if timed else None
@@ -143,12 +145,13 @@ def test_loading_the_rows_that_matter_continues_exactly(
         for name, row in arrivals:
             kept.setdefault(name, []).append(row)
         if data.draw(st.booleans()):
-            again = eddy.Runtime(one.query, strategy=strategy, output=output, bounded=True)
+            again = eddy.Runtime(case.query, strategy=strategy, output=output, bounded=True)
             for name, span in zip(names, query.spans, strict=True):
                 if watermark is not None and span is not None:
                     kept[name] = [row for row in kept.get(name, ()) if row["t"] >= watermark - span]
             again.load(
-                {name: pa.Table.from_pylist(own, schema=SCHEMA) for name, own in kept.items()}, watermark=watermark
+                {name: pa.Table.from_pylist(stream_rows, schema=SCHEMA) for name, stream_rows in kept.items()},
+                watermark=watermark,
             )
     assert comparable(rt.finish(), None) == comparable(again.finish(), None)
     again.check()
@@ -188,7 +191,7 @@ def test_one_row_with_many_partners_in_pushes_of_one_row() -> None:
     """The log of a ledger and its rows grow apart: closing one entry frees all its options."""
     rows = pa.schema([("a", pa.int64())])
     r, s, t = (eddy.Stream(name, rows, window=eddy.Rows(1 if name == "R" else 1000)) for name in "RST")
-    query = eddy.Query([r], branches=[eddy.Branch([one], [f"R.a = {one.name}.a"], "left") for one in (s, t)])
+    query = eddy.Query([r], branches=[eddy.Branch([stream], [f"R.a = {stream.name}.a"], "left") for stream in (s, t)])
     for count in (1, 300):
         rt = eddy.Runtime(query)
         rt.push({"R": [{"a": 0}]})
@@ -202,7 +205,7 @@ def test_one_row_with_many_partners_in_pushes_of_one_row() -> None:
 def test_room_of_a_large_push_is_given_back() -> None:
     rows = pa.schema([("a", pa.int64())])
     r, s, t = (eddy.Stream(name, rows, window=eddy.Rows(1 if name == "R" else 500)) for name in "RST")
-    query = eddy.Query([r], branches=[eddy.Branch([one], [f"R.a = {one.name}.a"], "left") for one in (s, t)])
+    query = eddy.Query([r], branches=[eddy.Branch([stream], [f"R.a = {stream.name}.a"], "left") for stream in (s, t)])
     rt = eddy.Runtime(query, count_only=True, max_bytes=3_000_000)
     rt.push({"S": [{"a": 0}] * 500}), rt.push({"T": [{"a": 0}] * 500})
     assert rt.push({"R": [{"a": 0}]}).to_pylist() == [{"count": 250_000}]
@@ -278,9 +281,9 @@ def test_a_column_of_a_semi_branch_cannot_be_selected() -> None:
 def test_a_branch_without_any_partner_is_told_once(recwarn: pytest.WarningsRecorder) -> None:
     r, s = (eddy.Stream(name, SCHEMA, window=eddy.Range(1), time="t") for name in "RS")
     eddy.Query([r], branches=[eddy.Branch([s], ["R.a = S.a", "S.t >= R.t + 5"], "left")])
-    (one,) = recwarn
-    assert "the join with branch S never has a result" in str(one.message)
-    assert one.filename == __file__
+    (warning,) = recwarn
+    assert "the join with branch S never has a result" in str(warning.message)
+    assert warning.filename == __file__
 
 
 def test_a_forged_ledger_is_refused() -> None:
@@ -396,8 +399,8 @@ def test_rows_matter_as_long_as_a_match_waits_for_their_branch() -> None:
         name: eddy.Stream(name, r.schema, window=eddy.Range(size), time="t")
         for name, size in zip("RST", (5, 3, 7), strict=True)
     }
-    one = eddy.Query([window["R"]], branches=[eddy.Branch([d], ["R.a = D.a"], "left")])
-    assert one.spans == [5, None]
+    simple = eddy.Query([window["R"]], branches=[eddy.Branch([d], ["R.a = D.a"], "left")])
+    assert simple.spans == [5, None]
     below = eddy.Branch([window["T"]], ["S.a = T.a"], "anti")
     two = eddy.Query([window["R"]], branches=[eddy.Branch([window["S"]], ["R.a = S.a"], "left", [below])])
     assert two.spans == [5, 3 + 5, 7 + 5]

@@ -22,7 +22,7 @@ def test_the_same_query_in_sql(batch_rows: int) -> None:
     assert {None} < {row[2] for row in expected}
     assert {None} < {row[4] for row in expected}
     runtime = eddy.Runtime(query())
-    found = []
+    answers = []
     for at in range(0, ROWS, batch_rows):
         # In one push for all streams, rows come in order of event time.
         end = int(made["R"]["at"][min(at + batch_rows, ROWS) - 1].as_py())
@@ -32,10 +32,10 @@ def test_the_same_query_in_sql(batch_rows: int) -> None:
             name: table.filter([start < t and (last or t <= end) for t in table["at"].to_pylist()])
             for name, table in made.items()
         }
-        found.append(runtime.push(part))
+        answers.append(runtime.push(part))
         if at == batch_rows:
             runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
-    found.append(runtime.finish())
+    answers.append(runtime.finish())
     runtime.check()
-    assert in_order(pa.concat_tables(found)) == expected
+    assert in_order(pa.concat_tables(answers)) == expected
     assert runtime.metrics()["open"] == 0

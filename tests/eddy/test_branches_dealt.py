@@ -21,15 +21,15 @@ Rows = list[tuple[str, dict[str, Any]]]
 
 def answer(query: Query, rows: Rows) -> Counter[Any]:
     """Return the rows of a query over an input that ends."""
-    runtime, found = Runtime(query, bounded=True), Counter[Any]()
+    runtime, counts = Runtime(query, bounded=True), Counter[Any]()
     names = [stream.name for stream in query.streams]
     pushed = {
         name: pa.RecordBatch.from_pylist([row for other, row in rows if other == name], schema=SCHEMA) for name in names
     }
     order = [names.index(name) for name, _ in rows]
     for table in (runtime.push(pushed, order), runtime.finish()):
-        found.update(tuple(row.values()) for row in table.to_pylist())
-    return found
+        counts.update(tuple(row.values()) for row in table.to_pylist())
+    return counts
 
 
 def dealt(query: Query, shares: Shares, rows: Rows) -> list[Rows]:
@@ -48,13 +48,13 @@ def dealt(query: Query, shares: Shares, rows: Rows) -> list[Rows]:
 
 @given(drawn([("unbounded",)]), st.data())
 def test_the_answers_of_all_cells_are_the_answer(query: DrawnBranches, data: st.DataObject) -> None:
-    rows = [one for push in steps(data.draw, list(query.streams)) for one in push]
+    rows = [arrival for push in steps(data.draw, list(query.streams)) for arrival in push]
     shares = choose(query.query, 1)
     counts = data.draw(st.tuples(*(st.integers(1, 3) for _ in shares.counts)))
-    found = Counter[Any]()
-    for own in dealt(query.query, replace(shares, counts=counts), rows):
-        found += answer(query.query, own)
-    assert found == answer(query.query, rows)
+    total = Counter[Any]()
+    for cell_rows in dealt(query.query, replace(shares, counts=counts), rows):
+        total += answer(query.query, cell_rows)
+    assert total == answer(query.query, rows)
 
 
 def stream(name: str) -> Stream:
@@ -94,6 +94,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_classes_by_which_rows_are_dealt(case: str) -> None:
     query, wanted = CASES[case]
-    found = [{name: own[0][0] for name, own in one.columns.items()} for one in query.partition_classes]
-    assert found == wanted
-    assert all(len(own) == 1 for one in query.partition_classes for own in one.columns.values())
+    classes = [
+        {name: components[0][0] for name, components in key_class.columns.items()}
+        for key_class in query.partition_classes
+    ]
+    assert classes == wanted
+    assert all(
+        len(components) == 1 for key_class in query.partition_classes for components in key_class.columns.values()
+    )

@@ -39,13 +39,13 @@ def make_query(switch: ValiditySwitch) -> eddy.Query:
 
 def rows(draw: random.Random, clock: int) -> dict[str, Any]:
     """Return a few rows of each stream."""
-    found = {}
+    by_stream = {}
     for name in "RSTUV":
         # Few rows of U, so that some rows of S have no partner there.
         n = draw.randrange(8) // 7 if name == "U" else draw.randrange(3)
         times = [clock + draw.randrange(-3, 3) for _ in range(n)]
-        found[name] = [{"a": draw.randrange(3), "t": t, "p": f"{name} {t}"} for t in times]
-    return found
+        by_stream[name] = [{"a": draw.randrange(3), "t": t, "p": f"{name} {t}"} for t in times]
+    return by_stream
 
 
 def contents(runtime: eddy.Runtime) -> tuple[Any, ...]:

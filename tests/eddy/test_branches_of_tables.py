@@ -44,7 +44,7 @@ class BranchedTables:
 
 
 def order_of(arrivals: tuple[TableArrival, ...]) -> list[int]:
-    return [one.input for one in arrivals]
+    return [arrival.input for arrival in arrivals]
 
 
 def play(asked: TablesQuery, draw: Random, strategy: Any, pushes: int) -> None:
@@ -74,7 +74,7 @@ def play(asked: TablesQuery, draw: Random, strategy: Any, pushes: int) -> None:
 
 def change_a_plan(draw: Random, runtime: Runtime) -> None:
     """Try another plan of one of the joins, if there is one and the strategy can change it."""
-    joins = [one for one in runtime._pipeline.joins.values() if len(one.query.streams) > 2 and one.strategy.changes]
+    joins = [join for join in runtime._pipeline.joins.values() if len(join.query.streams) > 2 and join.strategy.changes]
     if joins:
         names = list(draw.choice(joins).query.graph.names)
         draw.shuffle(names)
@@ -94,7 +94,7 @@ def with_final_rows(asked: TablesQuery) -> TablesQuery:
     """Return a query with streams in its core, whose rows leave their windows, and tables in its branches."""
     tables = tuple(i not in asked.nodes[0] for i in range(len(asked.tables)))
     windows = tuple(3 if size is None else size for size in asked.windows)
-    branches = tuple(replace(one, how="left") if one.how == "full" else one for one in asked.branches)
+    branches = tuple(replace(branch, how="left") if branch.how == "full" else branch for branch in asked.branches)
     return replace(asked, tables=tables, windows=windows, branches=branches, expiry="final")
 
 
@@ -120,7 +120,7 @@ def test_what_is_kept_has_the_size_that_living_versions_need() -> None:
     runtime, sizes = Runtime(query, output="changelog"), []
     for push in range(60):
         values = [(i, i, push, str(push), 0) for i in range(200)]
-        batch = pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in values], schema=SCHEMA)
+        batch = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA)
         assert len(runtime.push({"r": batch, "t": batch})) == (400 if push else 200)
         sizes.append(runtime.nbytes)
     assert max(sizes) < 3 * sizes[3]
@@ -140,7 +140,7 @@ def test_an_exception_at_each_line_of_a_push() -> None:
             change_a_plan(draw, runtime)
         # Without an order, changes come table by table.
         results, tries = pushed(runtime, batches(asked, arrivals), seen)
-        in_order = sorted(arrivals, key=lambda one: one.input)
+        in_order = sorted(arrivals, key=lambda arrival: arrival.input)
         compare_changes(rows_of(results), case.reference.push(in_order).groups, None)
         quiet = quiet + 1 if tries == 1 else 0
     assert len(seen) > 300
@@ -201,7 +201,7 @@ def test_which_columns_identify_a_result() -> None:
         least = result_key(case.query)
         numbers = [name for name in names if name.endswith((".a", ".b", ".k", ".p"))]
         drawn = {tuple(sorted(draw.sample(numbers, draw.randint(1, min(4, len(numbers)))))) for _ in range(60)}
-        keys = {one: key_lacks(case.query, one) for one in drawn | {least}}
+        keys = {candidate: key_lacks(case.query, candidate) for candidate in drawn | {least}}
         assert not keys[least]
         seen = set[tuple[str, ...]]()
         for _ in range(30):
@@ -225,8 +225,8 @@ def test_which_columns_identify_a_result() -> None:
 
 
 def test_what_a_key_lacks_is_named() -> None:
-    one, other = (Table(name, SCHEMA, key=["id", "k"]) for name in "ab")
-    query = Query([one, other, Stream("s", SCHEMA)], ["a.l = b.l", "s.t = a.t"], select={"i": "a.id", "l": "b.l"})
+    first, other = (Table(name, SCHEMA, key=["id", "k"]) for name in "ab")
+    query = Query([first, other, Stream("s", SCHEMA)], ["a.l = b.l", "s.t = a.t"], select={"i": "a.id", "l": "b.l"})
     assert key_lacks(query, ["i", "l"]) == [
         "'a.k' (key of table a; select it, too)",
         "'b.id' (key of table b; select it, too)",

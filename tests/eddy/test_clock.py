@@ -54,11 +54,11 @@ def test_a_clock_says_what_its_definition_says(
     oracle = OracleClock(dict(zip(NAMES, lateness, strict=True)), of, idle)
     for number, rows in enumerate(pushes):
         order = np.array([i for i, _ in rows], np.uint8)
-        times = [np.array([t for i, t in rows if i == own], np.int64) for own in range(3)]
+        times = [np.array([t for i, t in rows if i == stream], np.int64) for stream in range(3)]
         before, watermark = oracle.now, None
         if number % 2 and number < len(given_now):
             watermark = given_now[number] if before is None else max(given_now[number], before)
-        ticked = clock.tick(order, [own if len(own) else None for own in times], watermark)
+        ticked = clock.tick(order, [stream_times if len(stream_times) else None for stream_times in times], watermark)
         late = []
         for i, t in rows:
             if watermark is None:
@@ -69,7 +69,7 @@ def test_a_clock_says_what_its_definition_says(
                 late.append(before is not None and t < before)
         if watermark is not None:
             oracle.give(watermark)
-        by_stream = [own for i in range(3) for own, (j, _) in zip(late, rows, strict=True) if i == j]
+        by_stream = [is_late for i in range(3) for is_late, (j, _) in zip(late, rows, strict=True) if i == j]
         assert (ticked.late.tolist() or [0] * len(rows)) == by_stream
         clock.state = ticked.state
         assert clock.watermark == oracle.now
@@ -83,9 +83,9 @@ def test_the_division_into_pushes_has_no_influence(rows: list[tuple[int, int]], 
     for step in (len(rows) or 1, size):
         runtime, results = Runtime(query, output="changelog"), []
         for at in range(0, len(rows), step):
-            own = rows[at : at + step]
-            pushed = {name: batch(*((0, t) for i, t in own if i == k)) for k, name in enumerate(NAMES)}
-            results += runtime.push(pushed, [i for i, _ in own]).to_pylist()
+            part = rows[at : at + step]
+            pushed = {name: batch(*((0, t) for i, t in part if i == k)) for k, name in enumerate(NAMES)}
+            results += runtime.push(pushed, [i for i, _ in part]).to_pylist()
         runtime.check()
         seen.append((sorted(map(repr, results)), runtime.late_counts, runtime.watermark))
     assert seen[0] == seen[1]
@@ -111,20 +111,20 @@ def test_a_backfill_in_chunks_of_streams_at_another_pace_loses_nothing(strategy:
     ages = times["payments"] - times["logins"][:, None]
     same = users["payments"] == users["logins"][:, None]
     wanted = int((same & (ages >= 0) & (ages <= 600)).sum())
-    found = {}
+    counts = {}
     for of in ("slowest", "fastest"):
         runtime = Runtime(eddy.Query(streams, on, watermark=of), strategy=strategy)  # type: ignore[arg-type]
-        found[of] = 0
+        counts[of] = 0
         for first in range(0, 2400, 200):
-            own = slice(first, first + 200)
-            chunk = {n: pa.record_batch([pa.array(users[n][own]), at(times[n][own])], schema=LOGINS) for n in users}
-            found[of] += runtime.push(chunk).num_rows
+            part = slice(first, first + 200)
+            chunk = {n: pa.record_batch([pa.array(users[n][part]), at(times[n][part])], schema=LOGINS) for n in users}
+            counts[of] += runtime.push(chunk).num_rows
         if of == "slowest":
             assert runtime.late_counts == {"logins": 0, "payments": 0}
             assert runtime.watermark == 2399 * 10
-    assert found["slowest"] == wanted > 3000
+    assert counts["slowest"] == wanted > 3000
     # The example shows something: the clock of the fastest stream loses rows.
-    assert found["fastest"] < wanted - 500
+    assert counts["fastest"] < wanted - 500
 
 
 def test_there_is_no_watermark_before_each_stream_has_had_a_row() -> None:
@@ -159,8 +159,8 @@ def test_a_stream_that_never_comes_is_idle_from_the_first_row_of_the_others_on()
 
 
 def test_a_stream_may_have_a_lateness_of_its_own() -> None:
-    own = {"R": 7, "S": None}
-    streams = [Stream(name, ROWS, window=Range(5), time="t", lateness=own[name]) for name in "RS"]
+    lateness_of = {"R": 7, "S": None}
+    streams = [Stream(name, ROWS, window=Range(5), time="t", lateness=lateness_of[name]) for name in "RS"]
     runtime = Runtime(eddy.Query(streams, ["R.k = S.k"], lateness=2))
     runtime.push({"R": batch((1, 30)), "S": batch((1, 20))})
     assert runtime.watermark == min(30 - 7, 20 - 2)

@@ -47,12 +47,12 @@ def test_arrays_come_back(arrays: list[np.ndarray], in_place: bool, writable: bo
     parts = read(*laid(dict(zip(names, arrays, strict=True)), in_place, writable))
     for name, array in zip(names, arrays, strict=True):
         for shape in (array.shape, (-1, array.shape[1])):
-            found = parts.array(name, array.dtype, shape)
-            assert found.dtype == array.dtype
-            assert found.tolist() == array.tolist()
-            assert found.flags.writeable
-            assert found.flags.c_contiguous
-            assert found.flags.aligned
+            loaded = parts.array(name, array.dtype, shape)
+            assert loaded.dtype == array.dtype
+            assert loaded.tolist() == array.tolist()
+            assert loaded.flags.writeable
+            assert loaded.flags.c_contiguous
+            assert loaded.flags.aligned
         with pytest.raises(StateError, match=f"parts: {name}: .* no array of shape"):
             parts.array(name, array.dtype, (len(array) + 1, array.shape[1]))
     parts.check_read()
@@ -65,13 +65,13 @@ def test_mapped_memory_is_read_in_place_and_other_memory_is_copied() -> None:
     for writable in (True, False):
         index, n, memory = laid(values, True, writable)
         whole, parts = np.frombuffer(memory, np.uint8), read(index, n, memory)
-        array, found = parts.array("numbers", np.int64, (-1,)), parts.arrow("text", pa.string())
+        array, loaded = parts.array("numbers", np.int64, (-1,)), parts.arrow("text", pa.string())
         (rows,) = parts.batches("rows", schema, 1000)
-        assert found.equals(text)
+        assert loaded.equals(text)
         assert rows.column(0).equals(text)
         assert np.shares_memory(array, whole) == writable
         addresses = range(whole.ctypes.data, whole.ctypes.data + whole.nbytes)
-        assert found.buffers()[2].address in addresses
+        assert loaded.buffers()[2].address in addresses
         assert (rows.column(0).buffers()[2].address in addresses) == writable
 
 

@@ -39,9 +39,9 @@ def rows(values: list[Any], kind: pa.DataType) -> pa.RecordBatch:
 
 def joined(query: eddy.Query, left: pa.RecordBatch, right: pa.RecordBatch) -> list[tuple[int, int]]:
     runtime = eddy.Runtime(query)
-    found = [runtime.push({"R": left}), runtime.push({"S": right})]
+    tables = [runtime.push({"R": left}), runtime.push({"S": right})]
     runtime.check()
-    return sorted((row["R.n"], row["S.n"]) for table in found for row in table.to_pylist())
+    return sorted((row["R.n"], row["S.n"]) for table in tables for row in table.to_pylist())
 
 
 # Values
@@ -59,7 +59,7 @@ TYPES: list[tuple[str, pa.DataType, pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right", "values"), [one[1:] for one in TYPES], ids=[one[0] for one in TYPES])
+@pytest.mark.parametrize(("left", "right", "values"), [case[1:] for case in TYPES], ids=[case[0] for case in TYPES])
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "<>", "!="])
 def test_values_of_all_types_compare_as_in_python(
     left: pa.DataType, right: pa.DataType, values: list[Any], op: str
@@ -141,8 +141,8 @@ def test_a_number_without_a_unit_is_not_added_to_times(kind: pa.DataType) -> Non
 
 
 def test_a_number_counts_days_of_dates() -> None:
-    one = pair((pa.date32(), pa.date32()), "R.x <= S.x + 90")
-    assert (one.comparisons[0].left, one.comparisons[0].low) == (("S", "x"), -90)
+    query = pair((pa.date32(), pa.date32()), "R.x <= S.x + 90")
+    assert (query.comparisons[0].left, query.comparisons[0].low) == (("S", "x"), -90)
 
 
 def test_all_ways_to_write_a_comparison_are_equal() -> None:
@@ -152,7 +152,7 @@ def test_all_ways_to_write_a_comparison_are_equal() -> None:
         "R.x > S.x - 4 and R.x < S.x + 5 and R.x <= S.x + 7",
     ]
     kinds = (pa.int64(), pa.int64())
-    assert len({tuple(one.canonical for one in pair(kinds, text).comparisons) for text in texts}) == 1
+    assert len({tuple(comparison.canonical for comparison in pair(kinds, text).comparisons) for text in texts}) == 1
     snapshot = eddy.Runtime(pair(kinds, texts[0])).snapshot()
     eddy.Runtime.restore(snapshot, pair(kinds, texts[1]))
     with pytest.raises(eddy.SnapshotError, match=r"comparisons: .* in the snapshot, none in the query"):
@@ -231,14 +231,14 @@ def test_random_joins_give_what_duckdb_gives(seed: int) -> None:
     on += [f"{a}.k = {b}.k" for a, b in edges if (a, b) not in scanned]
     streams = [eddy.Stream(name, schema, window=eddy.Unbounded()) for name in names]
     query = eddy.Query(streams, on, select=[f"{name}.id" for name in names])
-    runtime, found = eddy.Runtime(query, strategy=chance.choice(sorted(STRATEGIES)), policy="fixed"), []
+    runtime, answers = eddy.Runtime(query, strategy=chance.choice(sorted(STRATEGIES)), policy="fixed"), []
     for at in range(0, 40, 13):
         for name in chance.sample(names, len(names)):
-            found += runtime.push({name: tables[name].slice(at, 13)}).to_pylist()
+            answers += runtime.push({name: tables[name].slice(at, 13)}).to_pylist()
     runtime.check()
     connection = duckdb.connect()
     for name, table in tables.items():
         connection.register(name, table)
     columns = ", ".join(f"{name}.id" for name in names)
     expected = connection.sql(f"SELECT {columns} FROM {', '.join(names)} WHERE {' AND '.join(on)}").fetchall()
-    assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+    assert sorted(tuple(row.values()) for row in answers) == sorted(expected)

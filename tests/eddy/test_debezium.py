@@ -34,9 +34,9 @@ def row(k: int, city: str | None = "Oslo") -> Envelope:
 
 
 def changes(runtime: eddy.Runtime, rows: Any, order: list[int] | None = None) -> list[tuple[Any, ...]]:
-    found = [tuple(one.values()) for one in runtime.push({"T": rows}, order).to_pylist()]
+    changed = [tuple(change.values()) for change in runtime.push({"T": rows}, order).to_pylist()]
     runtime.check()
-    return found
+    return changed
 
 
 def test_each_operation() -> None:
@@ -71,19 +71,19 @@ def test_frames_of_pandas_with_what_they_take_for_missing() -> None:
 @pytest.mark.parametrize("atomic", [False, True])
 def test_keys_of_each_type_are_compared(kind: pa.DataType, atomic: bool) -> None:
     values: Any = {pa.uuid(): [b"0" * 16, b"1" * 16], pa.float16(): [0.5, 1.5]}.get(kind, ["1", "2"])
-    values = [Decimal(one) for one in values] if pa.types.is_decimal(kind) else values
-    values = [np.float16(one) for one in values] if kind == pa.float16() else values
+    values = [Decimal(value) for value in values] if pa.types.is_decimal(kind) else values
+    values = [np.float16(value) for value in values] if kind == pa.float16() else values
     schema = pa.schema([("id", kind), ("n", pa.int64())])
     table = eddy.Table("T", schema, key="id", ops="debezium")
     query = eddy.Query([table, eddy.Stream("S", STREAM)], ["T.n = S.id"], select=["T.n"])
     runtime = eddy.Runtime(query, output="changelog")
     runtime.push({"S": [{"id": k} for k in range(3)]})
-    one, other = ({"id": value, "n": n} for n, value in enumerate(values))
-    rows = [{"op": "c", "after": one}, {"op": "u", "before": one, "after": {**one, "n": 2}}]
-    ends = [{"op": "u", "before": one, "after": other}]
-    found = [runtime.push({"T": part}, atomic=atomic).to_pylist() for part in (rows, ends)]
+    before, other = ({"id": value, "n": n} for n, value in enumerate(values))
+    rows = [{"op": "c", "after": before}, {"op": "u", "before": before, "after": {**before, "n": 2}}]
+    ends = [{"op": "u", "before": before, "after": other}]
+    answers = [runtime.push({"T": part}, atomic=atomic).to_pylist() for part in (rows, ends)]
     first = [("+I", 2)] if atomic else [("+I", 0), ("-D", 0), ("+I", 2)]
-    assert [[tuple(row.values()) for row in part] for part in found] == [first, [("-D", 2), ("+I", 1)]]
+    assert [[tuple(row.values()) for row in part] for part in answers] == [first, [("-D", 2), ("+I", 1)]]
 
 
 ENVELOPES: list[Envelope] = [
@@ -101,18 +101,18 @@ ARROW = pa.schema([("ts_ms", pa.int64()), ("op", pa.large_string()), ("before", 
     "rows",
     [
         ENVELOPES,
-        {name: [one[name] for one in ENVELOPES] for name in ENVELOPES[0]},
+        {name: [envelope[name] for envelope in ENVELOPES] for name in ENVELOPES[0]},
         pd.DataFrame(ENVELOPES),
         pa.Table.from_pylist(ENVELOPES, schema=ARROW),
         pa.RecordBatch.from_pylist(ENVELOPES, schema=ARROW).slice(0),
-        pa.Table.from_batches([pa.RecordBatch.from_pylist([one], schema=ARROW) for one in ENVELOPES]),
+        pa.Table.from_batches([pa.RecordBatch.from_pylist([envelope], schema=ARROW) for envelope in ENVELOPES]),
     ],
     ids=["dicts", "columns", "pandas", "table", "batch", "chunks"],
 )
 def test_each_form_of_input(rows: Any) -> None:
     runtime = make_runtime()
-    found = changes(runtime, rows, [0] * 5)
-    assert found == [("+I", 1, "Oslo"), ("-D", 1, "Oslo"), ("+I", 2, "Rome"), ("+I", 4, None)]
+    answer = changes(runtime, rows, [0] * 5)
+    assert answer == [("+I", 1, "Oslo"), ("-D", 1, "Oslo"), ("+I", 2, "Rome"), ("+I", 4, None)]
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for(
         old = None if before is None else {"id": before[0], "part": before[1]}
         new = None if after is None else {"id": after[0], "part": after[1], "city": city}
         envelopes.append({"op": op, "before": None if op is None else old, "after": new, "key": old})
-        own: list[Envelope] = []
+        plain_changes: list[Envelope] = []
         if op in ("d", None) or (after is not None and before not in (None, after)):
             assert before is not None
-            own.append({"id": before[0], "part": before[1], "city": None, "op": "d"})
+            plain_changes.append({"id": before[0], "part": before[1], "city": None, "op": "d"})
         if new is not None:
-            own.append({**new, "op": "c"})
-        plain.append(own)
+            plain_changes.append({**new, "op": "c"})
+        plain.append(plain_changes)
     runtimes = []
     for ops in ("debezium", "column"):
         table = eddy.Table("T", schema, key=["id", "part"], ops=ops)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for(
         if arrow:
             kinds = {"op": pa.string(), "before": pair, "after": pa.struct([*schema]), "key": pair}
             rows = pa.Table.from_pylist(rows, schema=pa.schema([*kinds.items()]))
-        others = [one for own in plain[first:end] for one in own]
+        others = [change for group in plain[first:end] for change in group]
         tables = [
             runtime.push({"T": pushed}, [0] * len(pushed))
             for runtime, pushed in zip(runtimes, (rows, others), strict=True)

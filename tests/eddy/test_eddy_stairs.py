@@ -24,10 +24,12 @@ PAIRS = {"eddy-stairs": "stairs", "eddy-jisc": "jisc"}
 def counts(twins: Twins) -> dict[str, Any]:
     """Return what modules and history count, without times."""
     figures, history = twins.runtime.metrics(), twins.runtime.history()
-    own = {name: figures[name] for name in ("probes", "matches", "results")}
-    own["states"] = [(one["entries"], one["stored"], one["promoted"], one["computed"]) for one in figures["stairs"]]
+    counted = {name: figures[name] for name in ("probes", "matches", "results")}
+    counted["states"] = [
+        (stair["entries"], stair["stored"], stair["promoted"], stair["computed"]) for stair in figures["stairs"]
+    ]
     names = ("kept", "complete", "incomplete", "dropped", "promoted", "computed", "intermediate", "ended")
-    return {**own, "history": history.select(names).to_pylist()}
+    return {**counted, "history": history.select(names).to_pylist()}
 
 
 @pytest.mark.parametrize("case", GRAPHS.values(), ids=GRAPHS)
@@ -51,14 +53,14 @@ def test_an_eddy_does_the_work_of_the_compiled_routes(strategy: str, case: JoinC
 
 def promotions(strategy: str) -> list[int]:
     """Return the keys promoted in S T: after the transition, after a probe of it, and after another one."""
-    twins, found = Twins(ONE_CLASS, A, strategy), list[int]()
+    twins, promoted = Twins(ONE_CLASS, A, strategy), list[int]()
     twins.push("R1 S1 T1 U1 S2 T2 S3 T3")
     twins.transition(B)
     for text in ("", "R2", "R2"):
         twins.push(text)
-        (state,) = (one for one in twins.runtime.stairs if one.streams == (1, 2))
-        found.append(state.counters()["promoted"])
-    return found
+        (state,) = (stair for stair in twins.runtime.stairs if stair.streams == (1, 2))
+        promoted.append(state.counters()["promoted"])
+    return promoted
 
 
 def test_keys_are_promoted_at_the_transition_or_on_their_first_probe() -> None:

@@ -54,12 +54,12 @@ def drawn_elements(chance: random.Random, kind: str) -> list[ElementAhead]:
     counted = kind != "groups" and chance.random() < 0.5
     hows = ALONE if kind == "changelog" else tuple(CHANGES)
     places = sorted(chance.randrange(END * 2 // 3) for _ in range(chance.randrange(2, 6)))
-    found = []
+    elements = []
     for at in places:
         stops = chance.random() < 0.3
         how = chance.choice(["immediate", "drain"] if stops else hows)
-        found.append(ElementAhead(at, how, stops, drawn_query(chance, kind, counted)))
-    return found
+        elements.append(ElementAhead(at, how, stops, drawn_query(chance, kind, counted)))
+    return elements
 
 
 def run(elements: list[ElementAhead], given_at: list[int], cuts: set[int], output: Any) -> Ran:
@@ -67,20 +67,20 @@ def run(elements: list[ElementAhead], given_at: list[int], cuts: set[int], outpu
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Unbounded(), time="t") for name in "RS"]
     engine, results, refused = eddy.Engine(streams), [], []
     due = defaultdict(list)
-    for place, one in zip(given_at, elements, strict=True):
-        due[place].append(one)
+    for place, element in zip(given_at, elements, strict=True):
+        due[place].append(element)
     stops = sorted({0, END, *cuts, *given_at})
     for first, end in zip(stops, [*stops[1:], END], strict=True):
-        for one in due[first]:
+        for element in due[first]:
             try:
-                if one is elements[0]:
-                    engine.start("q", one.query, at=one.at, output=output)
-                elif one.stops:
-                    engine["q"].stop(one.how, one.at)  # type: ignore[arg-type]
+                if element is elements[0]:
+                    engine.start("q", element.query, at=element.at, output=output)
+                elif element.stops:
+                    engine["q"].stop(element.how, element.at)  # type: ignore[arg-type]
                 else:
-                    engine["q"].change(one.query, one.how, one.at)  # type: ignore[arg-type]
+                    engine["q"].change(element.query, element.how, element.at)  # type: ignore[arg-type]
             except eddy.InputError:
-                refused.append(one)
+                refused.append(element)
         rows = [{"k": n * 7 % 3 % 2, "t": n // 3, "n": n} for n in range(first, end)]
         order = [n * 5 % 7 % 2 for n in range(first, end)]
         batches = {name: [row for row, i in zip(rows, order, strict=True) if i == k] for k, name in enumerate("RS")}
@@ -95,21 +95,21 @@ def test_elements_given_ahead_do_what_they_do_at_their_positions(kind: str) -> N
     for seed in range(60 if kind == "joins" else 30):
         chance = random.Random(seed)
         elements = drawn_elements(chance, kind)
-        wanted = run(elements, [one.at for one in elements], set(), output)
+        wanted = run(elements, [element.at for element in elements], set(), output)
         # Never before the elements that it follows.
-        ahead = sorted(chance.randrange(one.at + 1) for one in elements)
-        found = run(elements, ahead, {chance.randrange(END) for _ in range(4)}, output)
+        ahead = sorted(chance.randrange(element.at + 1) for element in elements)
+        ran = run(elements, ahead, {chance.randrange(END) for _ in range(4)}, output)
         alike = sorted if kind != "joins" else list
-        assert alike(found.results) == alike(wanted.results), seed
-        assert found.state == wanted.state, seed
+        assert alike(ran.results) == alike(wanted.results), seed
+        assert ran.state == wanted.state, seed
         given += len(wanted.results)
         if wanted.refused:
             # A change finds the query stopped: it is refused there, and ahead or without effect.
-            void = [one for one in found.history if one["event"] == "no effect"]
-            assert len(void) + len(found.refused) == len(wanted.refused), seed
+            void = [event for event in ran.history if event["event"] == "no effect"]
+            assert len(void) + len(ran.refused) == len(wanted.refused), seed
         else:
             plain += 1
-            assert found.history == wanted.history, seed
+            assert ran.history == wanted.history, seed
     assert given > (1000 if kind == "joins" else 50)
     assert plain > 15
 
@@ -135,7 +135,7 @@ def test_a_drain_ends_without_rows_that_have_a_place_in_a_window_of_rows(how: st
     push(4, 9)
     engine.start("q", query(100))
     push(200)
-    assert sum(len(one.rows() or ()) for one in engine.joins.kept) < 10
+    assert sum(len(row_store.rows() or ()) for row_store in engine.joins.kept) < 10
     if how == "handover":
         engine["q"].change(query(100), "handover")
     elif how == "waits":

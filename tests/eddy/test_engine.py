@@ -26,24 +26,24 @@ def test_starts_and_stops_at_any_position(seed: int, windows: dict[str, int]) ->
     ]
     expected: dict[str, Callable[[list[Result]], list[Result]]] = {}
     kept = run.engine.start("all", asked[2].query())  # keeps rows for warm starts
-    for number, (one, warm, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
+    for number, (reference, warm, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
         name, begin = f"q{number}", chance.randrange(10, 30)
         end = begin + chance.randrange(0, 25)
 
         def owns(
-            found: list[Result], s: int = begin, e: int = end, warm: bool = warm, how: str | None = how
+            results: list[Result], s: int = begin, e: int = end, warm: bool = warm, how: str | None = how
         ) -> list[Result]:
-            begun = [r for r in found if (r[1] if warm else r[0]) >= s]
+            begun = [r for r in results if (r[1] if warm else r[0]) >= s]
             return [r for r in begun if how is None or (r[1] if how == "immediate" else r[0]) < e]
 
         expected[name] = owns
-        query = run.engine.start(name, one.query(), at=begin, warm=warm)
+        query = run.engine.start(name, reference.query(), at=begin, warm=warm)
         if how is not None:
             query.stop(how, at=end)  # type: ignore[arg-type]
     while run.engine.position < 100:
         run.push(chance.randrange(1, 20))
-    for number, (one, _, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
-        run.check(f"q{number}", expected[f"q{number}"](all_results(one, run.rows)))
+    for number, (reference, _, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
+        run.check(f"q{number}", expected[f"q{number}"](all_results(reference, run.rows)))
         assert run.engine[f"q{number}"].state == ("running" if how is None else "stopped")
     run.check("all", all_results(asked[2], run.rows))
     assert kept.state == "running"
@@ -58,7 +58,7 @@ def test_queries_over_the_same_streams_share_a_join_and_the_last_one_takes_it_al
     run.engine.start("other", ReferenceQuery({"S": 5, "T": 5}).query())
     run.push(10)
     joins = run.engine.metrics()["joins"]
-    assert [one["queries"] for one in joins] == [["q0", "q1", "q2", "q3", "q4"], ["other"]]
+    assert [join["queries"] for join in joins] == [["q0", "q1", "q2", "q3", "q4"], ["other"]]
     for query in run.engine.queries.values():
         query.stop()
     run.push(1)
@@ -78,9 +78,9 @@ def test_the_windows_of_the_streams_keep_rows_for_a_warm_start() -> None:
     fresh = run.engine.start("fresh", asked.query())
     assert fresh.complete_from == 60
     run.push(60)
-    found = all_results(asked, run.rows)
-    run.check("q", [r for r in found if r[1] >= 60])
-    run.check("fresh", [r for r in found if r[0] >= 60])
+    results = all_results(asked, run.rows)
+    run.check("q", [r for r in results if r[1] >= 60])
+    run.check("fresh", [r for r in results if r[0] >= 60])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
             "the engine has no stream 'X'; its streams are R, S, T",
         ),
         (
-            lambda: query.change(eddy.Query([as_text(one) for one in text], ["R.k = S.k"])),
+            lambda: query.change(eddy.Query([as_text(stream) for stream in text], ["R.k = S.k"])),
             QueryError,
             "the engine has no column 'x' of type string",
         ),
@@ -198,16 +198,16 @@ def test_metrics_count_for_each_query() -> None:
     run.push(60)
     run.engine["c"].stop()
     run.push(1)
-    found = run.engine.metrics()
-    assert found["position"] == 61
-    assert {name: one["results"] for name, one in found["queries"].items()} == {
+    metrics = run.engine.metrics()
+    assert metrics["position"] == 61
+    assert {name: figures["results"] for name, figures in metrics["queries"].items()} == {
         name: len(run.results.get(name, [])) for name in "abc"
     }
-    assert [one["state"] for one in found["queries"].values()] == ["running", "running", "stopped"]
-    assert [(join["streams"], join["queries"], join["plan"]) for join in found["joins"]] == [
+    assert [figures["state"] for figures in metrics["queries"].values()] == ["running", "running", "stopped"]
+    assert [(join["streams"], join["queries"], join["plan"]) for join in metrics["joins"]] == [
         (["R", "S"], ["a", "b"], "R S")
     ]
-    assert found["joins"][0]["seconds"] > 0
+    assert metrics["joins"][0]["seconds"] > 0
 
 
 def test_a_fresh_start_stays_fresh_when_its_join_begins_to_share() -> None:
@@ -221,7 +221,7 @@ def test_a_fresh_start_stays_fresh_when_its_join_begins_to_share() -> None:
     run.engine.start("other", ReferenceQuery({"S": 9, "T": 9}).query())
     run.push(30)
     assert [join["shared"] for join in run.engine.metrics()["joins"]] == [True, True]
-    run.check("q", [one for one in all_results(asked, run.rows) if one[0] >= 30])
+    run.check("q", [result for result in all_results(asked, run.rows) if result[0] >= 30])
 
 
 def test_an_old_handle_does_not_speak_of_a_new_query_of_its_name() -> None:

@@ -59,7 +59,9 @@ class ReferencedEngine:
     def reload(self) -> None:
         """Continue with a restored engine."""
         saved = self.engine.snapshot()
-        queries = {n: [own.query for own in one.versions] for n, one in self.engine.queries.items() if one.live}
+        queries = {
+            n: [version.query for version in query.versions] for n, query in self.engine.queries.items() if query.live
+        }
         self.engine = eddy.Engine.restore(saved, self.engine.sources.streams, queries)
         assert self.engine.snapshot() == saved
 
@@ -76,7 +78,7 @@ class ReferencedEngine:
             if not late:
                 came.append((name, row))
                 watermarks.append(self.watermark)
-        found = self.engine.push({n: pa.RecordBatch.from_pylist(r, WITH_N) for n, r in batches.items()}, order)
+        tables = self.engine.push({n: pa.RecordBatch.from_pylist(r, WITH_N) for n, r in batches.items()}, order)
         part = OraclePush(first, came, watermarks)
         self.parts.append(part)
         for query, versions in self.versions.items():
@@ -85,8 +87,8 @@ class ReferencedEngine:
                 ended, begun = version.push(part)
                 for op, rows in (("-D", ended), ("+I", begun)):
                     wanted.update((op, self._shown(names, row)) for row in rows)
-            if query in found:
-                got = Counter(map(self._given, found[query].to_pylist()))
+            if query in tables:
+                got = Counter(map(self._given, tables[query].to_pylist()))
                 assert got == wanted, f"{query}: {got - wanted} too many, {wanted - got} missing"
                 self.rows += sum(got.values())
             else:
@@ -100,8 +102,8 @@ class ReferencedEngine:
         return frozenset((name, row["n"]) for name, row in zip(names, rows, strict=True) if row is not None)
 
     def _given(self, row: dict[str, Any]) -> tuple[str, frozenset[tuple[str, int]]]:
-        own = {(name, row[f"{name}.n"]) for name in self.names if row.get(f"{name}.n") is not None}
-        return row.get("op", "+I"), frozenset(own)
+        components = {(name, row[f"{name}.n"]) for name in self.names if row.get(f"{name}.n") is not None}
+        return row.get("op", "+I"), frozenset(components)
 
 
 def with_n(stream: eddy.Stream) -> eddy.Stream:
@@ -109,32 +111,34 @@ def with_n(stream: eddy.Stream) -> eddy.Stream:
 
 
 def rebuilt(branch: eddy.Branch) -> eddy.Branch:
-    below = [rebuilt(one) for one in branch.branches]
+    below = [rebuilt(sub_branch) for sub_branch in branch.branches]
     conditions = list(branch.conditions) or None
-    return eddy.Branch([with_n(one) for one in branch.streams], branch.on, branch.how, below, where=conditions)
+    return eddy.Branch([with_n(stream) for stream in branch.streams], branch.on, branch.how, below, where=conditions)
 
 
 class DrawnQuery:
     """A drawn query for an engine and for the reference."""
 
-    def __init__(self, one: DrawnBranches, lateness: int) -> None:
-        streams, texts, branches = one.query_args
-        self.query = eddy.Query([with_n(own) for own in streams], texts, branches=[rebuilt(own) for own in branches])
-        self.one, self.lateness = one, lateness
-        one.lateness = lateness
+    def __init__(self, case: DrawnBranches, lateness: int) -> None:
+        streams, texts, branches = case.query_args
+        self.query = eddy.Query(
+            [with_n(stream) for stream in streams], texts, branches=[rebuilt(branch) for branch in branches]
+        )
+        self.case, self.lateness = case, lateness
+        case.lateness = lateness
         self.timed = self.query.graph.timed
         self.names = [stream.name for stream in self.query.streams]
         self.counts = any(isinstance(stream.window, eddy.Rows) for stream in self.query.streams)
 
     def version(self, start: int, warm: bool, changelog: bool) -> LoneVersion:
-        oracles = self.one.oracles(changelog)
+        oracles = self.case.oracles(changelog)
         follow = branched(oracles[:1], self.timed) if len(oracles) == 1 else both(oracles, self.names, self.timed)
         return LoneVersion(follow, start, warm)
 
 
 def both(oracles: Any, names: list[str], timed: bool) -> Any:
     """Return the loop of a full outer join: the rows of the second stream come with nulls for the first."""
-    parts = [branched([one], timed) for one in oracles]
+    parts = [branched([oracle], timed) for oracle in oracles]
 
     def follow(part: OraclePush) -> Any:
         left, right = parts[0](part), parts[1](part)
@@ -151,23 +155,23 @@ def test_versions_with_branches_give_what_nested_loops_give_between_their_bounds
     lateness = draw(st.sampled_from((0, 0, 3))) if "range" in first.kinds else 0
     output = draw(st.sampled_from(("append", "append", "changelog")))
     asked = [DrawnQuery(first, lateness), DrawnQuery(draw(drawn((first.kinds,))), lateness)]
-    names = [name for name in NAMES if any(name in one.names for one in asked)]
+    names = [name for name in NAMES if any(name in query.names for query in asked)]
     of = draw(st.sampled_from(("slowest", "slowest", "fastest")))
     run = ReferencedEngine(names, bool({"range", "derived"} & set(first.kinds)), lateness, of=of)
     for arrivals in steps(draw, names):
-        at, one = run.engine.position + draw(st.integers(0, 12)), asked[draw(st.integers(0, 1))]
+        at, chosen = run.engine.position + draw(st.integers(0, 12)), asked[draw(st.integers(0, 1))]
         kind = draw(st.sampled_from(("start", "warm", "change", "stop", "none")))
-        may_warm = output == "append" and not one.counts
-        live = [n for n, own in run.engine.queries.items() if own.live and at >= own.last_element]
+        may_warm = output == "append" and not chosen.counts
+        live = [n for n, running in run.engine.queries.items() if running.live and at >= running.last_element]
         try:
             if kind in ("start", "warm") or (kind != "none" and not live):
                 warm, name = kind == "warm" and may_warm, f"q{len(run.versions)}"
-                run.engine.start(name, one.query, at=at, warm=warm, output=output)
-                run.add(name, one.names, one.version(at, warm, output == "changelog"))
+                run.engine.start(name, chosen.query, at=at, warm=warm, output=output)
+                run.add(name, chosen.names, chosen.version(at, warm, output == "changelog"))
             elif kind == "change":
-                run.engine[live[0]].change(one.query, "handover" if may_warm else "immediate", at=at)
+                run.engine[live[0]].change(chosen.query, "handover" if may_warm else "immediate", at=at)
                 run.stop(live[0], at)
-                run.add(live[0], one.names, one.version(at, may_warm, output == "changelog"))
+                run.add(live[0], chosen.names, chosen.version(at, may_warm, output == "changelog"))
             elif kind == "stop":
                 run.engine[live[0]].stop(at=at)
                 run.stop(live[0], at)
@@ -192,7 +196,7 @@ def test_changelogs_of_inner_joins_start_change_and_drain(seed: int) -> None:
     for number in range(12):
         at = run.engine.position + chance.randrange(9)
         names, query, oracle = inner_query(chance, timed)
-        live = [n for n, own in run.engine.queries.items() if own.live and at >= own.last_element]
+        live = [n for n, running in run.engine.queries.items() if running.live and at >= running.last_element]
         how = chance.choice(ELEMENTS)
         if number == 0 or not live:
             run.engine.start(f"q{number}", query, at=at, output="changelog")
@@ -211,15 +215,15 @@ def test_changelogs_of_inner_joins_start_change_and_drain(seed: int) -> None:
             run.reload()
     assert run.rows > 10
     if timed:  # time ends all drains, and each result of a version that drained was taken back
-        for query, one in run.engine.queries.items():
-            if one.state == "draining":
+        for query, engine_query in run.engine.queries.items():
+            if engine_query.state == "draining":
                 run.push([(name, {"a": None, "b": None, "t": 10_000, "v": 0, "p": ""}) for name in run.names])
                 assert run.engine[query].state == "stopped"
 
 
 def _arrival(chance: random.Random, clock: int) -> tuple[str, dict[str, Any]]:
-    own = {"a": chance.randrange(2), "b": chance.randrange(3), "t": clock + chance.randrange(-2, 3), "v": 0, "p": ""}
-    return chance.choice("RST"), own
+    row = {"a": chance.randrange(2), "b": chance.randrange(3), "t": clock + chance.randrange(-2, 3), "v": 0, "p": ""}
+    return chance.choice("RST"), row
 
 
 def inner_query(chance: random.Random, timed: bool) -> tuple[list[str], eddy.Query, OracleQuery]:
@@ -231,8 +235,8 @@ def inner_query(chance: random.Random, timed: bool) -> tuple[list[str], eddy.Que
     time = "t" if timed else None
     streams = [eddy.Stream(n, WITH_N, window=window(size), time=time) for n, size in zip(names, sizes, strict=True)]
     query = eddy.Query(streams, [f"{names[0]}.{key} = {n}.{key}" for n in names[1:]])
-    own = [OracleStream(n, kind, size, time) for n, size in zip(names, sizes, strict=True)]
-    return names, query, OracleQuery(own, [((names[0], key), (n, key)) for n in names[1:]])
+    oracle_streams = [OracleStream(n, kind, size, time) for n, size in zip(names, sizes, strict=True)]
+    return names, query, OracleQuery(oracle_streams, [((names[0], key), (n, key)) for n in names[1:]])
 
 
 def left(seconds: int = 5) -> eddy.Query:
@@ -272,7 +276,7 @@ def test_other_refusals() -> None:
     plan = query.plan
     query.transition("S R")
     assert (plan, query.plan) == ("R S", "S R")
-    assert [one["queries"] for one in engine.metrics()["joins"]] == [["a"]]
+    assert [join["queries"] for join in engine.metrics()["joins"]] == [["a"]]
     assert "join of R S for a alone" in engine.explain()
     query.change(left(9))
     again = eddy.Engine.restore(engine.snapshot(), engine.sources.streams, {"a": [left(), left(9)]})
@@ -287,7 +291,7 @@ def test_other_refusals() -> None:
         engine.start("b", plain(), output="log")  # type: ignore[arg-type]
     with pytest.raises(eddy.InputError, match="'graceful' has no meaning for a query with branches"):
         engine.start("b", plain()).change(left(), "graceful")
-    assert {name: one.state for name, one in engine.queries.items()} == {"a": "running", "b": "running"}
+    assert {name: running.state for name, running in engine.queries.items()} == {"a": "running", "b": "running"}
 
 
 def test_a_push_that_fails_changes_no_join() -> None:
@@ -316,7 +320,7 @@ def test_a_push_that_fails_changes_no_join() -> None:
         {"R": [{**row, "a": 2, "t": 9}]},
         {n: [{**row, "a": k, "t": 20}] for k, n in ((4, "R"), (3, "S"))},
     ):
-        found, wanted = tried.push(batches), calm.push(batches)
-        assert {n: found[n].to_pylist() for n in wanted} == {n: table.to_pylist() for n, table in wanted.items()}
+        tables, wanted = tried.push(batches), calm.push(batches)
+        assert {n: tables[n].to_pylist() for n in wanted} == {n: table.to_pylist() for n, table in wanted.items()}
     assert tried["warm"].n_results == 3
     assert tried["log"].n_results == 4

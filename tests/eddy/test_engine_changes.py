@@ -44,10 +44,10 @@ def test_changes_give_what_their_kind_promises(seed: int, how: str) -> None:
         expected = [r for r in olds if (r[1] if how == "graceful" else r[0]) < first] + fresh
     if how == "handover":
         # Some results with older rows may come, too.
-        found = run.results["q"]
-        assert set(found) >= {r[2] for r in expected}
-        assert set(found) <= {r[2] for r in olds if r[1] < at} | {r[2] for r in news if r[1] >= at}
-        assert len(found) == len(set(found))
+        results = run.results["q"]
+        assert set(results) >= {r[2] for r in expected}
+        assert set(results) <= {r[2] for r in olds if r[1] < at} | {r[2] for r in news if r[1] >= at}
+        assert len(results) == len(set(results))
     else:
         run.check("q", expected, in_order=how != "drain-query")
     if how == "drain-query":  # all results of the old version come before those of the new one
@@ -55,7 +55,7 @@ def test_changes_give_what_their_kind_promises(seed: int, how: str) -> None:
         drained_old = [r[2] for r in olds if r[0] < at]
         assert sorted(values[: len(drained_old)]) == sorted(drained_old)
     assert query.state == "running"
-    assert [one.ended is None for one in query.versions] == [False, True]
+    assert [version.ended is None for version in query.versions] == [False, True]
 
 
 # Elements that meet
@@ -85,19 +85,19 @@ def test_an_immediate_stop_ends_a_change(seed: int, how: str) -> None:
 def test_a_drain_stop_drains_all_versions_and_a_version_that_waits_does_not_start() -> None:
     run = DrawnEngineRun(3)
     old, new = ReferenceQuery({"R": 14, "S": 12}), ReferenceQuery({"R": 9, "S": 3})
-    one, other = run.engine.start("one", old.query()), run.engine.start("other", old.query())
+    first, other = run.engine.start("one", old.query()), run.engine.start("other", old.query())
     run.push(20)
-    one.change(new.query(), "delayed-drain", 22)
+    first.change(new.query(), "delayed-drain", 22)
     other.change(new.query(), "drain-stream", 22)
-    for query in (one, other):
+    for query in (first, other):
         query.stop("drain", 28)
-    assert (one.state, other.state) == ("running", "changing")
+    assert (first.state, other.state) == ("running", "changing")
     run.push(60)
     olds, news = all_results(old, run.rows), all_results(new, run.rows)
     drained_old = [r for r in olds if r[0] < 22]
     run.check("one", drained_old)
     run.check("other", drained_old + [r for r in news if 22 <= r[0] < 28], in_order=True)
-    assert (one.state, other.state) == ("stopped", "stopped")
+    assert (first.state, other.state) == ("stopped", "stopped")
 
 
 def test_a_change_replaces_a_version_that_has_not_begun() -> None:
@@ -112,7 +112,7 @@ def test_a_change_replaces_a_version_that_has_not_begun() -> None:
     assert end is not None
     expected = [r for r in all_results(first, run.rows) if r[0] < 22]
     run.check("q", expected + [r for r in all_results(third, run.rows) if r[0] >= end])
-    assert [one.number for one in query.live] == [2]
+    assert [version.number for version in query.live] == [2]
 
 
 def test_three_versions_at_a_time() -> None:
@@ -127,11 +127,14 @@ def test_three_versions_at_a_time() -> None:
     run.push(70)
     spans = ((0, 22), (22, 30), (30, 200))
     expected = [
-        r for one, (s, e) in zip(asked, spans, strict=True) for r in all_results(one, run.rows) if s <= r[0] < e
+        r
+        for reference, (s, e) in zip(asked, spans, strict=True)
+        for r in all_results(reference, run.rows)
+        if s <= r[0] < e
     ]
     run.check("q", expected)
     events = run.engine.history().to_pylist()
-    assert [(one["position"], one["event"], one["version"]) for one in events] == [
+    assert [(event["position"], event["event"], event["version"]) for event in events] == [
         (0, "fresh start", 0),
         (22, "drain-stream change", 1),
         (30, "drain-stream change", 2),

@@ -34,20 +34,23 @@ WINDOWS = ((eddy.Range(40), eddy.Range(25)), (eddy.Range(20), eddy.Range(30)), (
 
 
 def asked(window: tuple[Any, Any], kept: Any, where: Any) -> eddy.Query:
-    streams = [eddy.Stream(name, SCHEMA, window=own, time="t") for name, own in zip("RS", window, strict=True)]
+    streams = [
+        eddy.Stream(name, SCHEMA, window=stream_window, time="t")
+        for name, stream_window in zip("RS", window, strict=True)
+    ]
     streams[0] = eddy.Stream("R", SCHEMA, window=window[0], time="t", filter=kept)
     return eddy.Query(streams, ["R.k = S.k"], select=["R.x", "S.t"], where=where)
 
 
 def pushes(seed: int, count: int) -> list[Mapping[str, pa.RecordBatch]]:
     chance = np.random.default_rng(seed)
-    found = []
+    drawn = []
     for step in range(count):
         batches = {}
         for name in "RS":
             n = int(chance.integers(0, 30))
             x = [None if value > 0.95 else value for value in chance.random(n).tolist()]
-            s = [None if one == "d" else one for one in chance.choice(list("abcd"), n).tolist()]
+            s = [None if letter == "d" else letter for letter in chance.choice(list("abcd"), n).tolist()]
             t = np.sort(chance.integers(20 * step, 20 * (step + 1), n))
             columns = [
                 pa.array(chance.integers(0, 4, n)),
@@ -56,8 +59,8 @@ def pushes(seed: int, count: int) -> list[Mapping[str, pa.RecordBatch]]:
                 pa.array(s, pa.string()),
             ]
             batches[name] = pa.record_batch(columns, schema=SCHEMA)
-        found.append(batches)
-    return found
+        drawn.append(batches)
+    return drawn
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -93,12 +96,12 @@ def test_a_warm_start_sees_rows_that_no_query_wanted() -> None:
     engine.push(first)
     (join,) = engine.metrics()["joins"]
     engine.start("warm", asked(WINDOWS[0], FILTERS["range"], None), warm=True)
-    found = engine.push(second)["warm"]
+    table = engine.push(second)["warm"]
     runtime = eddy.Runtime(asked(WINDOWS[0], FILTERS["range"], None))
     runtime.push(first)
-    assert _sorted(found) == _sorted(runtime.push(second))
+    assert _sorted(table) == _sorted(runtime.push(second))
     assert engine.metrics()["joins"][0]["bytes"] >= join["bytes"]
-    assert len(found) > 0
+    assert len(table) > 0
     # A change to the filter of the first query reaches as far back as well.
     engine.start("fresh", asked(WINDOWS[0], FILTERS["nothing"], None))
     engine["few"].change(asked(WINDOWS[0], FILTERS["none"], None))
@@ -131,5 +134,5 @@ def test_filters_whose_texts_are_equal_are_not_taken_for_equal() -> None:
         engine.start(f"q{number}", eddy.Query(streams, ["R.k = S.k"], select=["R.k"]))
     assert len(texts) == 1
     rows = [{"k": 777}, {"k": 888}]
-    found = engine.push({"R": rows, "S": rows}, order=[0, 0, 1, 1])
-    assert {name: table.to_pylist() for name, table in found.items()} == {"q0": [{"R.k": 777}], "q1": [{"R.k": 888}]}
+    tables = engine.push({"R": rows, "S": rows}, order=[0, 0, 1, 1])
+    assert {name: table.to_pylist() for name, table in tables.items()} == {"q0": [{"R.k": 777}], "q1": [{"R.k": 888}]}

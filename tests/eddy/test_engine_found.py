@@ -13,7 +13,7 @@ from tests.eddy.engine_cases import arrivals, asked, case
 WIDE, NARROW, NEWEST = asked(Range(9), Range(9)), asked(Range(1), Range(1)), asked(Rows(1), Rows(1))
 BOTH = asked(Rows(2), Rows(2))
 
-FOUND = {
+CASES = {
     "all rows of a stream in a push are late": case(StartStep("q", WIDE), arrivals("R5 S3"), arrivals("S5 R4", 2)),
     "rows that the filter rejects do not fill a draining window of rows": case(
         StartStep("q", asked(Rows(1), Rows(1), least=1)),
@@ -93,6 +93,6 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", CASES)
 def test_a_case_that_was_found(name: str) -> None:
-    assert play(FOUND[name]).arrivals > 0
+    assert play(CASES[name]).arrivals > 0

@@ -48,11 +48,15 @@ class GroupsQuery:
     def query(self) -> Query:
         """Return it as a query."""
         time = "R.t" if self.of_r and self.joins else None
-        own = self.window
-        if own.gap:
-            window: Any = Session(own.gap, time=time)
+        oracle_window = self.window
+        if oracle_window.gap:
+            window: Any = Session(oracle_window.gap, time=time)
         else:
-            window = Tumbling(own.size, time=time) if own.size == own.hop else Hopping(own.size, own.hop, time=time)
+            window = (
+                Tumbling(oracle_window.size, time=time)
+                if oracle_window.size == oracle_window.hop
+                else Hopping(oracle_window.size, oracle_window.hop, time=time)
+            )
         streams = [Stream(name, ROWS, window=Range(self.span), time="t") for name in ("R", "S")[: 1 + self.joins]]
         last = streams[-1].name
         return Query(
@@ -141,15 +145,15 @@ class Reference:
         rows = [(p, name, row) for p, (name, row) in enumerate(self.places)]
         if not asked.joins:
             return [{"g": r["g"], "x": r["x"], TIME: r["t"]} for p, name, r in rows if name == "R" and p >= start]
-        found = []
+        joined = []
         for p, left, r in rows:
             for q, right, s in rows:
                 if (max(p, q) if warm else min(p, q)) < start:
                     continue
                 if (left, right) == ("R", "S") and r["k"] == s["k"] and abs(r["t"] - s["t"]) <= asked.span:
                     time = r["t"] if asked.of_r else max(r["t"], s["t"])
-                    found.append({"g": r["g"], "x": s["x"], TIME: time})
-        return found
+                    joined.append({"g": r["g"], "x": s["x"], TIME: time})
+        return joined
 
     def windows(
         self, asked: GroupsQuery, start: int, warm: bool, stop: int, drain: int
@@ -174,7 +178,7 @@ class Reference:
                     given.append((place, (g, begin, end, *values)))
         if drain < END:
             ended = min(stop, END if max(over) == END else max(over) + 1)
-        return [one for one in given if one[0] < END], ended
+        return [row for row in given if row[0] < END], ended
 
 
 def wanted(case: GroupsCase, reference: Reference) -> list[tuple[float, tuple[Any, ...]]]:
@@ -201,7 +205,7 @@ def run(case: GroupsCase, reference: Reference, cuts: Sequence[int], share: bool
     """Return what each push gives; a push ends before each of the rows in `cuts`."""
     streams = [Stream(name, ROWS, time="t", window=Range(10_000)) for name in ("R", "S")]
     engine = Engine(streams, share=share, **case.timing)
-    old, new = (one.query() for one in case.asked)
+    old, new = (asked.query() for asked in case.asked)
     if share:
         other = Query([Stream(name, ROWS, time="t", window=Range(3)) for name in ("R", "S")], ["R.x = S.x"])
         engine.start("other", other)
@@ -226,7 +230,7 @@ def run(case: GroupsCase, reference: Reference, cuts: Sequence[int], share: bool
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("block", range(4))
 def test_versions_give_the_windows_that_they_own(block: int) -> None:
-    found = 0
+    total = 0
     for seed in range(12 * block, 12 * block + 12):
         case = drawn(seed)
         reference = Reference(case)
@@ -242,8 +246,8 @@ def test_versions_give_the_windows_that_they_own(block: int) -> None:
                 high = (reference.pushed[end] if end < len(case.rows) else len(reference.places)) - 1
                 expected.append(Counter(row for when, row in rows if low < when <= high))
             assert run(case, reference, list(cuts), seed % 2 == 0) == expected, (seed, case, list(cuts))
-        found += len(rows)
-    assert found > 25
+        total += len(rows)
+    assert total > 25
 
 
 def test_a_push_that_fails_changes_no_group() -> None:
@@ -260,18 +264,18 @@ def test_a_push_that_fails_changes_no_group() -> None:
     engine = Engine([Stream(name, ROWS, time="t") for name in ("R", "S")])
     engine.start("sound", counted(None, 10))
     engine.start("fragile", counted(Predicate(fragile, columns=["n"]), 5))
-    one = {"k": 1, "g": "a", "x": 1}
-    engine.push({"R": [{**one, "t": 1}], "S": [{**one, "t": 2}]})
+    values = {"k": 1, "g": "a", "x": 1}
+    engine.push({"R": [{**values, "t": 1}], "S": [{**values, "t": 2}]})
     for _ in range(2):
         with pytest.raises(InputError, match="two"):
-            engine.push({"R": [{**one, "t": 3}, {**one, "k": 9, "t": 6}], "S": [{**one, "t": 6}]})
+            engine.push({"R": [{**values, "t": 3}, {**values, "k": 9, "t": 6}], "S": [{**values, "t": 6}]})
         assert engine.position == 2
         engine.check()
     engine["fragile"].stop()
-    engine.push({"S": [{**one, "t": 4}]})
-    assert engine.push({"R": [{**one, "k": 9, "t": 20}], "S": [{**one, "t": 20}]})["sound"].column("n").to_pylist() == [
-        2
-    ]
+    engine.push({"S": [{**values, "t": 4}]})
+    assert engine.push({"R": [{**values, "k": 9, "t": 20}], "S": [{**values, "t": 20}]})["sound"].column(
+        "n"
+    ).to_pylist() == [2]
 
 
 def test_early_results_are_those_of_open_windows_of_each_version() -> None:
@@ -279,12 +283,12 @@ def test_early_results_are_those_of_open_windows_of_each_version() -> None:
     query = GroupsQuery(5, OracleWindow(10, 10), False, False, 0).query()
     running = engine.start("q", query)
     assert running.groups().num_rows == 0
-    one = {"k": 1, "g": "a", "x": 1}
-    engine.push({"R": [{**one, "t": 1}, {**one, "t": 12}], "S": [{**one, "t": 12}]})
+    values = {"k": 1, "g": "a", "x": 1}
+    engine.push({"R": [{**values, "t": 1}, {**values, "t": 12}], "S": [{**values, "t": 12}]})
     running.change(GroupsQuery(5, OracleWindow(5, 5), False, False, 0).query(), "drain-stream")
-    engine.push({"R": [{**one, "t": 14}, {**one, "t": 16}], "S": [{**one, "t": 16}]})
-    found = [(row["window_start"], row["window_end"], row["n"]) for row in running.groups().to_pylist()]
-    assert found == [(10, 20, 3), (15, 20, 1)]
+    engine.push({"R": [{**values, "t": 14}, {**values, "t": 16}], "S": [{**values, "t": 16}]})
+    windows = [(row["window_start"], row["window_end"], row["n"]) for row in running.groups().to_pylist()]
+    assert windows == [(10, 20, 3), (15, 20, 1)]
     plain = Query([Stream(name, ROWS, time="t", window=Range(5)) for name in ("R", "S")], ["R.k = S.k"])
     with pytest.raises(InputError, match="groups\\(\\) is for queries with aggregates"):
         engine.start("plain", plain).groups()

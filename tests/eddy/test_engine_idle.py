@@ -35,17 +35,19 @@ def query(v: int, select: str = "R.v", where: pc.Expression | None = None) -> Qu
 def push(engine: Engine, at: int, values: list[int], k: int = 1) -> dict[str, list[int]]:
     """Push a row of S and rows of R with these values; return the values in the results of the queries with any."""
     rows = {"S": [{"k": k, "v": 0, "at": at}], "R": [{"k": k, "v": v, "at": at} for v in values]}
-    found = engine.push({name: pa.Table.from_pylist(own, SCHEMA) for name, own in rows.items()})
-    assert all(table.column_names == ["x", "at"] for table in found.values())
-    assert list(found) == [name for name, one in engine.queries.items() if name in found]
-    return {name: table["x"].to_pylist() for name, table in found.items() if len(table)}
+    tables = engine.push({name: pa.Table.from_pylist(stream_rows, SCHEMA) for name, stream_rows in rows.items()})
+    assert all(table.column_names == ["x", "at"] for table in tables.values())
+    assert list(tables) == [name for name, running in engine.queries.items() if name in tables]
+    return {name: table["x"].to_pylist() for name, table in tables.items() if len(table)}
 
 
 @pytest.fixture
 def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the queries that pushes visit, as they do."""
     names, results = list[str](), RunningQuery.results
-    monkeypatch.setattr(RunningQuery, "results", lambda one, *given: (names.append(one.name), results(one, *given))[1])
+    monkeypatch.setattr(
+        RunningQuery, "results", lambda running, *given: (names.append(running.name), results(running, *given))[1]
+    )
     return names
 
 

@@ -57,14 +57,14 @@ class EngineTwins:
             rows[NAMES[i]].append({"k": self.chance.randrange(2), "t": place // 2 - 3 * late, "x": place})
         wanted, before = self.calm.push(rows, order), self.tried.position
         while True:
-            found = traced(lambda: self.tried.push(rows, order), self.seen)
+            results = traced(lambda: self.tried.push(rows, order), self.seen)
             last = self.tried.last_push()
             if self.tried.position > before:
                 break
             self.interrupted += 1
         assert last is not None
         assert last.position == self.tried.position == self.calm.position
-        assert found is None or found is last.results
+        assert results is None or results is last.results
         assert {name: table.to_pylist() for name, table in last.results.items()} == {
             name: table.to_pylist() for name, table in wanted.items()
         }
@@ -81,14 +81,18 @@ class EngineTwins:
     def compare(self) -> None:
         assert self.tried.history().equals(self.calm.history())
         assert self.tried.late_counts == self.calm.late_counts
-        states = [{name: one.state for name, one in engine.queries.items()} for engine in (self.calm, self.tried)]
+        states = [
+            {name: running.state for name, running in engine.queries.items()} for engine in (self.calm, self.tried)
+        ]
         assert states[0] == states[1]
 
 
 def test_an_exception_at_each_line() -> None:
     twins, kinds = EngineTwins(), cycle(CHANGES)
     for number in range(60):
-        running = [name for name, one in twins.calm.queries.items() if one.state in ("running", "changing")]
+        running = [
+            name for name, running_query in twins.calm.queries.items() if running_query.state in ("running", "changing")
+        ]
         at = twins.calm.position + twins.chance.randrange(0, 9)
         new, warm = QUERIES[number % len(QUERIES)](), number % 2 == 1
         if len(running) < 3:
@@ -105,8 +109,8 @@ def test_an_exception_at_each_line() -> None:
     assert len({Path(file).name for file, _ in twins.seen}) >= 8
 
 
-def _may_change(one: RunningQuery, at: int) -> bool:
-    return at >= one._last_element and one.state != "stopped"
+def _may_change(running: RunningQuery, at: int) -> bool:
+    return at >= running._last_element and running.state != "stopped"
 
 
 def test_a_condition_that_fails_leaves_the_engine_as_it_was() -> None:
@@ -117,9 +121,9 @@ def test_a_condition_that_fails_leaves_the_engine_as_it_was() -> None:
 
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(20), time="t") for name in "RS"]
     engine, calm = eddy.Engine(streams), eddy.Engine(streams)
-    for one in (engine, calm):
-        one.start("sound", query("RS", 20))
-        one.start("other", query("ST"[:1] + "R", 20))
+    for twin in (engine, calm):
+        twin.start("sound", query("RS", 20))
+        twin.start("other", query("ST"[:1] + "R", 20))
     engine.start("fragile", query("RS", 20, fragile))
     first = {"R": [{"k": 1, "t": 1, "x": 1}], "S": [{"k": 1, "t": 2, "x": 2}]}
     second = {"R": [{"k": 1, "t": 3, "x": 7}], "S": [{"k": 1, "t": 4, "x": 4}]}
@@ -130,9 +134,9 @@ def test_a_condition_that_fails_leaves_the_engine_as_it_was() -> None:
             engine.push(second)
         assert engine.position == 2
     engine["fragile"].stop()
-    found, wanted = engine.push(second), calm.push(second)
-    assert found["sound"].to_pylist() == wanted["sound"].to_pylist() != []
-    assert found["other"].to_pylist() == wanted["other"].to_pylist() != []
+    results, wanted = engine.push(second), calm.push(second)
+    assert results["sound"].to_pylist() == wanted["sound"].to_pylist() != []
+    assert results["other"].to_pylist() == wanted["other"].to_pylist() != []
 
 
 def test_one_call_at_a_time() -> None:

@@ -94,15 +94,17 @@ def test_a_restored_engine_continues_as_its_twin() -> None:
     assert sum(again.late_counts.values()) > 0
     chances, given = (random.Random(5), random.Random(5)), 0
     for _ in range(8):
-        one, other = pushed(engine, chances[0]), pushed(again, chances[1])
-        assert {name: table.to_pylist() for name, table in one.items()} == {
+        results, other = pushed(engine, chances[0]), pushed(again, chances[1])
+        assert {name: table.to_pylist() for name, table in results.items()} == {
             name: table.to_pylist() for name, table in other.items()
         }
-        assert all(one[name].schema.equals(other[name].schema) for name in one)
-        given += sum(table.num_rows for table in one.values())
+        assert all(results[name].schema.equals(other[name].schema) for name in results)
+        given += sum(table.num_rows for table in results.values())
         again.check()
     assert given > 50
-    states = [{name: (own.state, own.n_results) for name, own in each.queries.items()} for each in (engine, again)]
+    states = [
+        {name: (running.state, running.n_results) for name, running in each.queries.items()} for each in (engine, again)
+    ]
     assert states[0] == states[1]
     assert states[0]["ends"][0] == "stopped"
     assert again.history().equals(engine.history())
@@ -115,12 +117,12 @@ def test_a_restored_engine_keeps_plans_and_starts_warm_on_its_rows() -> None:
     query.transition("R (S T)")
     again = eddy.Engine.restore(engine.snapshot(), sources(), {"q": asked("RST", 9)})
     assert again["q"].plan == query.plan == "R (S T)"
-    for one in (engine, again):
-        one.start("late", asked("RS", 9), warm=True)
+    for twin in (engine, again):
+        twin.start("late", asked("RS", 9), warm=True)
     assert again["late"].complete_from == engine["late"].complete_from
-    one, other = pushed(engine, random.Random(2)), pushed(again, random.Random(2))
-    assert one["late"].equals(other["late"])
-    assert one["late"].num_rows
+    twin, other = pushed(engine, random.Random(2)), pushed(again, random.Random(2))
+    assert twin["late"].equals(other["late"])
+    assert twin["late"].num_rows
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -194,28 +196,31 @@ def test_values_that_contradict_each_other_are_refused() -> None:
     values, contents = opened(changing().snapshot(), KIND)
 
     def forged(change: Callable[[dict[str, Any]], None]) -> bytes:
-        own = copy.deepcopy(values)
-        change(own["header"])
-        return closed(own, contents, KIND)
+        altered = copy.deepcopy(values)
+        change(altered["header"])
+        return closed(altered, contents, KIND)
 
-    def first(own: dict[str, Any]) -> dict[str, Any]:
-        return own["queries"][0]["versions"][0]  # type: ignore[no-any-return]
+    def first(header: dict[str, Any]) -> dict[str, Any]:
+        return header["queries"][0]["versions"][0]  # type: ignore[no-any-return]
 
     changes: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
-        (lambda own: own.update(position=own["position"] + 1), "the streams have other arrivals"),
-        (lambda own: own["streams"][0].update(complete_from=own["streams"][0]["end"]), "has rows at other positions"),
-        (lambda own: own["streams"][1].update(newest=0), "a row is newer than all"),
+        (lambda header: header.update(position=header["position"] + 1), "the streams have other arrivals"),
         (
-            lambda own: own["streams"][1].update(rows=own["streams"][1]["rows"] - 1),
+            lambda header: header["streams"][0].update(complete_from=header["streams"][0]["end"]),
+            "has rows at other positions",
+        ),
+        (lambda header: header["streams"][1].update(newest=0), "a row is newer than all"),
+        (
+            lambda header: header["streams"][1].update(rows=header["streams"][1]["rows"] - 1),
             "rows: .* has other rows|rows, at most",
         ),
-        (lambda own: first(own).update(start=None), "version 0 has no start"),
-        (lambda own: first(own).update(number=7), r"has the versions \[7, 1, 2\]"),
-        (lambda own: own["queries"][0]["successions"].append([1, 9, "immediate", 0]), "has a change from 1 to 9"),
-        (lambda own: own["plans"].append(["held", 9, "R S"]), "a plan of an unknown version"),
-        (lambda own: own["plans"][0].__setitem__(2, "R (S"), "contradicts itself"),
-        (lambda own: own["queries"].append(own["queries"][0]), "not a list of 5|one name"),
-        (lambda own: own["options"].update(strategy="pickle"), "header.options.strategy is 'pickle'"),
+        (lambda header: first(header).update(start=None), "version 0 has no start"),
+        (lambda header: first(header).update(number=7), r"has the versions \[7, 1, 2\]"),
+        (lambda header: header["queries"][0]["successions"].append([1, 9, "immediate", 0]), "has a change from 1 to 9"),
+        (lambda header: header["plans"].append(["held", 9, "R S"]), "a plan of an unknown version"),
+        (lambda header: header["plans"][0].__setitem__(2, "R (S"), "contradicts itself"),
+        (lambda header: header["queries"].append(header["queries"][0]), "not a list of 5|one name"),
+        (lambda header: header["options"].update(strategy="pickle"), "header.options.strategy is 'pickle'"),
     ]
     for change, message in changes:
         with pytest.raises(eddy.SnapshotError, match=message):

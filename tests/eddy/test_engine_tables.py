@@ -114,13 +114,13 @@ class PlacedFeed(AnswerFeed):
         return push, order
 
     def answer_since(self, text: str, since: int) -> Counter[str]:
-        own = AnswerFeed(self.draw)
-        own.table = self.table
-        own.given = {
+        feed = AnswerFeed(self.draw)
+        feed.table = self.table
+        feed.given = {
             name: [row for row, place in zip(given, self.places[name], strict=True) if place >= since]
             for name, given in self.given.items()
         }
-        return own.answer(text)
+        return feed.answer(text)
 
 
 class EngineOfTables:
@@ -138,19 +138,19 @@ class EngineOfTables:
         if self.draw.random() < 0.2:
             with pytest.raises(eddy.InputError, match="no key"):
                 engine.push({**push, "t": [*push.get("t", ()), {**rows(self.draw, 1)[0], "k": None, "op": "c"}]})
-        found = engine.push(push, order)
+        results = engine.push(push, order)
         engine.check()
-        for name, one in self.followed.items():
-            if name in found:
-                self.came += len(found[name])
-                one.take(found[name])
-                if engine.position >= one.begins:
+        for name, followed in self.followed.items():
+            if name in results:
+                self.came += len(results[name])
+                followed.take(results[name])
+                if engine.position >= followed.begins:
                     self.compare(name)
 
     def compare(self, name: str) -> None:
-        one = self.followed[name]
-        wanted = one.before + self.feed.answer_since(one.text, one.since)
-        assert one.shown == wanted, f"{name}: {one.text}"
+        followed = self.followed[name]
+        wanted = followed.before + self.feed.answer_since(followed.text, followed.since)
+        assert followed.shown == wanted, f"{name}: {followed.text}"
 
     def start(self) -> None:
         draw, name = self.draw, f"q{len(self.followed)}"
@@ -173,36 +173,44 @@ class EngineOfTables:
 
     def change(self) -> None:
         now = self.engine.position
-        running = [n for n, one in self.engine.queries.items() if one.state == "running" and one.last_element <= now]
+        running = [
+            n
+            for n, running_query in self.engine.queries.items()
+            if running_query.state == "running" and running_query.last_element <= now
+        ]
         varied = [n for n in running if self.followed[n].kind is not None]
         if not varied:
             return
         name = self.draw.choice(varied)
-        one, handover = self.followed[name], self.draw.random() < 0.7
-        assert one.kind is not None
-        query, text = self.varied(one.kind)
+        followed, handover = self.followed[name], self.draw.random() < 0.7
+        assert followed.kind is not None
+        query, text = self.varied(followed.kind)
         if not handover:
             # What the old version gave stays.
-            one.before = Counter(one.shown)
+            followed.before = Counter(followed.shown)
         self.engine[name].change(query, "handover" if handover else "immediate")
         self.handovers += handover
-        one.text, one.begins = text, self.engine.position
-        one.since = 0 if handover else one.begins
+        followed.text, followed.begins = text, self.engine.position
+        followed.since = 0 if handover else followed.begins
 
     def stop(self) -> None:
         name = self.draw.choice(sorted(self.followed))
-        one = self.engine.queries.get(name)
-        if one is not None and one.live and one.last_element <= self.engine.position:
-            one.stop()
+        query = self.engine.queries.get(name)
+        if query is not None and query.live and query.last_element <= self.engine.position:
+            query.stop()
 
     def reload(self) -> None:
         saved = self.engine.snapshot()
-        queries = {n: [own.query for own in one.versions] for n, one in self.engine.queries.items() if one.live}
+        queries = {
+            n: [version.query for version in running.versions]
+            for n, running in self.engine.queries.items()
+            if running.live
+        }
         self.engine = Engine.restore(saved, [*STREAMS, TABLE], queries)
         assert self.engine.snapshot() == saved
 
     def transition(self) -> None:
-        live = [n for n, one in self.engine.queries.items() if one.state == "running"]
+        live = [n for n, running in self.engine.queries.items() if running.state == "running"]
         for name in live:
             plan = self.engine[name].plan
             if plan in ("r t", "t r", "r s", "s r") and STRATEGIES[self.engine.options["strategy"]].changes:
@@ -211,29 +219,29 @@ class EngineOfTables:
 
 def play(draw: Random, steps: int) -> EngineOfTables:
     """Push rows and give control elements at random; compare after each push."""
-    own = EngineOfTables(draw)
+    game = EngineOfTables(draw)
     for _ in range(steps):
         chance = draw.random()
-        if chance < 0.25 or not own.followed:
-            own.start()
+        if chance < 0.25 or not game.followed:
+            game.start()
         elif chance < 0.5:
-            own.change()
+            game.change()
         elif chance < 0.55:
-            own.stop()
+            game.stop()
         elif chance < 0.65:
-            own.reload()
+            game.reload()
         elif chance < 0.75:
-            own.transition()
-        own.push()
-    return own
+            game.transition()
+        game.push()
+    return game
 
 
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_each_query_follows_its_answer(seed: int) -> None:
-    own = play(Random(seed), 25)
-    assert own.came > 50
-    assert own.handovers
+    game = play(Random(seed), 25)
+    assert game.came > 50
+    assert game.handovers
 
 
 @pytest.mark.campaign(0)
@@ -262,37 +270,37 @@ def test_an_engine_gives_what_a_runtime_gives(name: str) -> None:
     draw, feed = Random(name), PlacedFeed(Random(name))
     engine, runtime = Engine([*STREAMS, TABLE]), Runtime(query, output=output)  # type: ignore[arg-type]
     engine.start("q", query, output=output)  # type: ignore[arg-type]
-    used = [one for one in NAMES if query.inputs({one: []})]
+    used = [input_name for input_name in NAMES if query.inputs({input_name: []})]
     came = 0
     for _ in range(50):
         push, order = feed.placed(engine.position)
         atomic = draw.random() < 0.3
-        found = engine.push(push, order, atomic=atomic)["q"]
-        own = [used.index(NAMES[i]) for i in order if NAMES[i] in used]
-        rows = {one: given for one, given in push.items() if one in used}
+        results = engine.push(push, order, atomic=atomic)["q"]
+        places = [used.index(NAMES[i]) for i in order if NAMES[i] in used]
+        rows = {input_name: given for input_name, given in push.items() if input_name in used}
         if runtime.derived:
             wanted = runtime.push(rows)
         else:
-            wanted = runtime.push(rows, own, atomic=atomic and "t" in used)
-        assert found.schema.equals(wanted.schema)
-        assert sorted(map(str, found.to_pylist())) == sorted(map(str, wanted.to_pylist()))
-        came += len(found)
+            wanted = runtime.push(rows, places, atomic=atomic and "t" in used)
+        assert results.schema.equals(wanted.schema)
+        assert sorted(map(str, results.to_pylist())) == sorted(map(str, wanted.to_pylist()))
+        came += len(results)
     assert came > 8
 
 
 def envelopes(draw: Random, lsn: int) -> list[dict[str, Any]]:
     """Return changes of Debezium, some of them stale, some that change the key."""
-    found = []
+    changes = []
     for row in rows(draw, draw.randrange(5)):
         row["k"] = row["k"] or 4
         version = {"source": {"lsn": lsn + draw.randrange(-20, 10)}}
         if draw.random() < 0.3:
-            found.append({"op": "d", "before": row, "after": None, **version})
+            changes.append({"op": "d", "before": row, "after": None, **version})
         elif draw.random() < 0.2:
-            found.append({"op": "u", "before": {**row, "k": row["k"] % 4 + 1}, "after": row, **version})
+            changes.append({"op": "u", "before": {**row, "k": row["k"] % 4 + 1}, "after": row, **version})
         else:
-            found.append({"op": "c", "before": None, "after": row, **version})
-    return found
+            changes.append({"op": "c", "before": None, "after": row, **version})
+    return changes
 
 
 def test_stale_changes_and_envelopes() -> None:
@@ -302,12 +310,12 @@ def test_stale_changes_and_envelopes() -> None:
     engine = Engine(streams)
     seen = Table("t", ROWS, key="k", filter=pc.field("v") < 25)
     query = Query([STREAMS[0], seen], ["r.k = t.k"], select={"v": "r.v", "w": "t.v"})
-    own = Query(
+    runtime_query = Query(
         [STREAMS[0], Table("t", ROWS, key="k", ops="debezium", version="lsn", tombstones=30, filter=seen.filter)],
         ["r.k = t.k"],
         select={"v": "r.v", "w": "t.v"},
     )
-    runtime = Runtime(own, output="changelog")
+    runtime = Runtime(runtime_query, output="changelog")
     engine.start("q", query, output="changelog")
     shown: list[Counter[str]] = [Counter(), Counter()]
     for number in range(60):
@@ -391,7 +399,7 @@ def test_an_exception_at_each_line() -> None:
     ],
 )
 def test_what_an_engine_refuses(streams: list[Stream], query: Query | None, options: Any, message: str) -> None:
-    given = [one for one in STREAMS if one.name not in {own.name for own in streams}]
+    given = [stream for stream in STREAMS if stream.name not in {replacement.name for replacement in streams}]
 
     def started() -> None:
         Engine([*given, *streams]).start("q", query or VARIED[1][0](9), **(options or {"output": "changelog"}))
@@ -407,7 +415,7 @@ def test_results_that_stay_are_not_handed_over() -> None:
     """The rows of their windows do not tell which of them there are."""
     timed = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     windows = [Stream(name, timed, window=eddy.Range(5), time="t") for name in "ab"]
-    engine = Engine([replace(one, window=Unbounded()) for one in windows])
+    engine = Engine([replace(stream, window=Unbounded()) for stream in windows])
     final = Query(windows, ["a.k = b.k"], expiry="final")
     started = engine.start("q", final, output="changelog")
     with pytest.raises(eddy.InputError, match=r"'handover' has no meaning for a changelog; .* 'drain-stream'"):
@@ -452,6 +460,6 @@ def test_a_table_takes_few_chunks_and_twice_its_rows() -> None:
         assert len(batches) < 14
         kept = max(kept, sum(map(len, batches)))
     assert 1024 < kept < 1200
-    found = engine.joins.kept[2].rows()
-    assert found is not None
-    assert sorted(found["v"].to_pylist()) == [n for n in range(4950, 5000) if n % 50 != 7]
+    row_store = engine.joins.kept[2].rows()
+    assert row_store is not None
+    assert sorted(row_store["v"].to_pylist()) == [n for n in range(4950, 5000) if n % 50 != 7]

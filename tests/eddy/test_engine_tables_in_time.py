@@ -87,9 +87,9 @@ def answer(query: Query, pushes: list[Drawn]) -> Counter[str]:
     runtime, shown = Runtime(query, output="changelog"), Counter[str]()
     used = [name for name in NAMES if query.inputs({name: []})]
     for rows, order in pushes:
-        own = {name: rows[name] for name in used}
+        pushed = {name: rows[name] for name in used}
         places = [used.index(NAMES[i]) for i in order if NAMES[i] in used]
-        follow(shown, runtime.push(own) if runtime.derived else runtime.push(own, places))
+        follow(shown, runtime.push(pushed) if runtime.derived else runtime.push(pushed, places))
     return shown
 
 
@@ -131,16 +131,16 @@ def test_a_handover_leads_to_the_answer_of_the_new_query(seed: int) -> None:
         elif chance < 0.6:
             saved, queries = (
                 engine.snapshot(),
-                {n: [own.query for own in one.versions] for n, one in engine.queries.items()},
+                {n: [version.query for version in query.versions] for n, query in engine.queries.items()},
             )
             engine = Engine.restore(saved, engine.sources.streams, queries)
             assert engine.snapshot() == saved
         push, now = draw_push(draw, now, disorder)
         pushes.append(push)
-        found = engine.push(*push)
+        results = engine.push(*push)
         engine.check()
         for name, (make, least, shown) in running.items():
-            follow(shown, found[name])
-            given += len(found[name])
+            follow(shown, results[name])
+            given += len(results[name])
             assert shown == answer(make(least, lateness), pushes), f"{name}: {make.__name__}"
     assert given > 20

@@ -34,7 +34,7 @@ def columns(draw: st.DrawFn, kind: pa.DataType) -> pa.Array:
         values |= st.sampled_from(wide)
     rows = draw(st.lists(values, min_size=1, max_size=12))
     plain = pa.int32() if kind == pa.date32() else kind if pa.types.is_integer(kind) else pa.int64()
-    column = pa.array([one * 86_400_000 if one and kind == pa.date64() else one for one in rows], plain).cast(kind)
+    column = pa.array([time * 86_400_000 if time and kind == pa.date64() else time for time in rows], plain).cast(kind)
     return column.slice(draw(st.integers(0, len(rows) - 1)))
 
 
@@ -65,7 +65,7 @@ def test_times_of_all_streams_are_those_of_each(data: st.DataObject) -> None:
             reader.read(batches)
         assert str(refused.value) in problems
         return
-    found = reader.read(batches)
-    assert [None if one is None else one.tolist() for one in found.by_stream] == alone
-    assert found.rising.tolist() == [sorted(one or []) == (one or []) for one in alone]
-    assert all(abs(time) <= FOREVER for one in alone for time in one or ())
+    pushed_times = reader.read(batches)
+    assert [None if ticks is None else ticks.tolist() for ticks in pushed_times.by_stream] == alone
+    assert pushed_times.rising.tolist() == [sorted(ticks or []) == (ticks or []) for ticks in alone]
+    assert all(abs(time) <= FOREVER for ticks in alone for time in ticks or ())

@@ -36,11 +36,11 @@ def elements(svg: str) -> list[ET.Element]:
 
 
 def shown_text(svg: str) -> str:
-    return "\n".join(one.text or "" for one in elements(svg))
+    return "\n".join(element.text or "" for element in elements(svg))
 
 
 def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
-    below = [one for side in ("left", "right") if side in tree for one in nodes(tree[side])]
+    below = [node for side in ("left", "right") if side in tree for node in nodes(tree[side])]
     return [tree, *below]
 
 
@@ -52,26 +52,26 @@ def test_every_format_shows_the_figures_of_metrics(strategy: str) -> None:
     if runtime._pipeline.join.strategy.changes:
         runtime.transition(B)
     push(runtime, 4, 60)
-    counts, found = runtime.metrics(), json.loads(runtime.explain("json"))
-    (join,) = found["joins"]
-    assert (found["arrivals"], found["results"], found["bytes"]) == (
+    counts, description = runtime.metrics(), json.loads(runtime.explain("json"))
+    (join,) = description["joins"]
+    assert (description["arrivals"], description["results"], description["bytes"]) == (
         counts["arrivals"],
         counts["results"],
         counts["bytes"],
     )
     assert (join["plan"], join["strategy"], join["changes"]) == (runtime.plan, strategy, runtime.changes)
     parts = nodes(join["tree"])
-    stems = {one["stream"]: one["figures"] for one in parts if one["kind"] == "stem"}
+    stems = {part["stream"]: part["figures"] for part in parts if part["kind"] == "stem"}
     assert stems.keys() == counts["states"].keys()
-    for name, own in stems.items():
+    for name, figures in stems.items():
         for figure in ("rows", "arrivals", "expired", "late", "bytes", "marks"):
-            assert own[figure] == counts["states"][name][figure]
-    stored = [one["stair"] for one in parts if one["kind"] == "join" and one["stair"]]
-    newest = {frozenset(one["streams"]): one["entries"] for one in counts["stairs"]}
-    assert sum(one["entries"] for one in stored) == sum(
-        newest[frozenset(one["streams"])] for one in parts if one["kind"] == "join" and one["stair"]
+            assert figures[figure] == counts["states"][name][figure]
+    stored = [part["stair"] for part in parts if part["kind"] == "join" and part["stair"]]
+    newest = {frozenset(stair["streams"]): stair["entries"] for stair in counts["stairs"]}
+    assert sum(stair["entries"] for stair in stored) == sum(
+        newest[frozenset(part["streams"])] for part in parts if part["kind"] == "join" and part["stair"]
     )
-    shares = [own["time"] for own in (*stems.values(), *stored) if own["time"] is not None]
+    shares = [state["time"] for state in (*stems.values(), *stored) if state["time"] is not None]
     # The old plan of parallel track ended in the last push; the tables of its successor are new.
     assert sum(shares) == pytest.approx(1) if strategy != "parallel-track" else not shares
     hops = [hop for route in join["routes"] for hop in route["hops"]]
@@ -114,8 +114,8 @@ def test_names_never_become_markup(names: list[str]) -> None:
     except eddy.QueryError:
         return  # a name that predicates cannot spell
     runtime = eddy.Runtime(query, policy="fixed")
-    found = {one.tag for one in elements(runtime.explain("svg"))}
-    assert found <= {SVG + name for name in ("svg", "title", "rect", "g", "line", "text", "circle", "path")}
+    tags = {element.tag for element in elements(runtime.explain("svg"))}
+    assert tags <= {SVG + name for name in ("svg", "title", "rect", "g", "line", "text", "circle", "path")}
     assert [json.loads(runtime.explain("json"))["joins"][0]["streams"]] == [names]
     for html in (runtime._repr_html_(), query._repr_html_()):
         assert "<script" not in html
@@ -139,10 +139,10 @@ def test_a_drawing_of_many_streams() -> None:
     runtime = eddy.Runtime(
         eddy.Query(streams, [" AND ".join(f"S0.k = {name}.k" for name in names[1:])]), policy="fixed"
     )
-    found = elements(runtime.explain("svg"))
-    boxes = [one for one in found if one.tag == f"{SVG}rect" and one.get("stroke")]
+    drawing = elements(runtime.explain("svg"))
+    boxes = [element for element in drawing if element.tag == f"{SVG}rect" and element.get("stroke")]
     assert len(boxes) == 128 + 128 + 127
-    assert {one.text for one in found} >= set(names)
+    assert {element.text for element in drawing} >= set(names)
 
 
 def test_boxes_of_a_plan_do_not_overlap() -> None:
@@ -156,9 +156,9 @@ def test_boxes_of_a_plan_do_not_overlap() -> None:
         runtime = eddy.Runtime(make_query(columns, eddy.Rows(9)), plan, policy="fixed")
         (join,) = runtime._description().joins
         boxes = [
-            [int(one.get(side, 0)) for side in ("x", "y", "width", "height")]
-            for one in elements(plan_svg(join))
-            if one.tag == f"{SVG}rect" and one.get("stroke")
+            [int(element.get(side, 0)) for side in ("x", "y", "width", "height")]
+            for element in elements(plan_svg(join))
+            if element.tag == f"{SVG}rect" and element.get("stroke")
         ]
         assert len(boxes) == 15
         for i, (x, y, width, height) in enumerate(boxes):
@@ -173,10 +173,10 @@ def test_labels_of_a_join_graph_hide_nothing(n: int) -> None:
     pairs = list(combinations(names, 2))
     schema = pa.schema([(a + b, pa.int64()) for a, b in pairs])
     query = eddy.Query([eddy.Stream(name, schema) for name in names], [f"{a}.{a}{b} = {b}.{a}{b}" for a, b in pairs])
-    found = re.findall(r'<circle cx="(\d+)" cy="(\d+)" r="10"', query._repr_html_())
-    assert len(found) == len(pairs)
-    places = [(int(x), int(y)) for x, y in found]
-    assert min(dist(one, other) for one, other in combinations(places, 2)) >= 20
+    circles = re.findall(r'<circle cx="(\d+)" cy="(\d+)" r="10"', query._repr_html_())
+    assert len(circles) == len(pairs)
+    places = [(int(x), int(y)) for x, y in circles]
+    assert min(dist(place, other) for place, other in combinations(places, 2)) >= 20
 
 
 def test_branches_have_a_plan_for_each_join() -> None:
@@ -185,9 +185,9 @@ def test_branches_have_a_plan_for_each_join() -> None:
     query = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "anti")])
     runtime = eddy.Runtime(query)
     runtime.push({"R": [{"k": 1, "at": 1}], "S": [{"k": 1, "at": 2}]})
-    found = json.loads(runtime.explain("json"))
-    assert [one["title"] for one in found["joins"]] == ["join of R S"]
-    assert (found["arrivals"], found["watermark"]) == (2, 1)
+    description = json.loads(runtime.explain("json"))
+    assert [join["title"] for join in description["joins"]] == ["join of R S"]
+    assert (description["arrivals"], description["watermark"]) == (2, 1)
     assert runtime.explain().startswith("Query(R [RANGE 5] anti (S [RANGE 5])")
     assert "R, S\n  plan R S, strategy eddy" in repr(runtime)
     assert "join of R S" in runtime._repr_html_()
@@ -199,19 +199,24 @@ def test_an_engine_shows_its_queries_and_joins() -> None:
     engine = eddy.Engine([eddy.Stream(name, schema, time="at") for name in "RST"])
 
     def query(names: str, *on: str) -> eddy.Query:
-        return eddy.Query([eddy.Stream(one, schema, window=eddy.Range(9), time="at") for one in names], on)
+        return eddy.Query([eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in names], on)
 
     pairs = engine.start(MEAN, query("RS", "R.k = S.k"))
     engine.start("triples", query("RST", "R.k = S.k", "S.j = T.j"))
     assert "plan (R S) T" in engine.explain()  # before any row
     engine.push({name: [{"k": 1, "j": 2, "at": 3}] for name in "RST"})
-    found = json.loads(engine.explain("json"))
-    assert [(one["name"], one["results"]) for one in found["queries"]] == [(MEAN, 1), ("triples", 1)]
-    assert [one["plan"] for one in found["joins"]] == ["R S", "(R S) T"]
-    assert [one["event"] for one in found["elements"]] == ["fresh start", "fresh start"]
-    rows = [one["figures"]["rows"] for join in found["joins"] for one in nodes(join["tree"]) if one["kind"] == "stem"]
+    description = json.loads(engine.explain("json"))
+    assert [(running["name"], running["results"]) for running in description["queries"]] == [(MEAN, 1), ("triples", 1)]
+    assert [join["plan"] for join in description["joins"]] == ["R S", "(R S) T"]
+    assert [element["event"] for element in description["elements"]] == ["fresh start", "fresh start"]
+    rows = [
+        node["figures"]["rows"]
+        for join in description["joins"]
+        for node in nodes(join["tree"])
+        if node["kind"] == "stem"
+    ]
     assert rows == [1] * 5
-    assert (found["arrivals"], found["bytes"], found["watermark"]) == (3, engine.nbytes, 3)
+    assert (description["arrivals"], description["bytes"], description["watermark"]) == (3, engine.nbytes, 3)
     assert "triples" in repr(engine)
     assert "1 results" in repr(pairs)
     for html in (engine._repr_html_(), pairs._repr_html_()):

@@ -142,16 +142,16 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(data=st.data(), shape=st.integers(0, 7**4 - 1))
     def push(self, data: st.DataObject, shape: int) -> None:
-        one = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        push = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
         tried = self.oracle.copy()
         try:
-            outcomes = feed(self.case, tried, one.arrivals)
+            outcomes = feed(self.case, tried, push.arrivals)
         except ZeroDivisionError:
-            self.refused(one.batches(self.case), one.order())
+            self.refused(push.batches(self.case), push.order())
             return
         before = counted(self.runtime)
         try:
-            table = self.runtime.push(one.batches(self.case), one.order())
+            table = self.runtime.push(push.batches(self.case), push.order())
         except eddy.CapacityError:
             assert self.runtime.max_bytes is not None
             assert counted(self.runtime) == before
@@ -159,7 +159,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         assert_same(id_rows(self.case, table), results(outcomes), "ids of a push")
         self.oracle = tried
         assert self.runtime.failed_count == tried.failed
-        for name, rows in late_rows(self.case, one.arrivals, outcomes).items():
+        for name, rows in late_rows(self.case, push.arrivals, outcomes).items():
             self.late.setdefault(name, []).extend(rows)
 
     @rule(more=st.sampled_from([None, 0, 0, 100, 2_000, 20_000]))
@@ -171,8 +171,8 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(data=st.data(), spoil=st.sampled_from(SPOILS), shape=st.integers(0, 7**4 - 1))
     def push_spoiled(self, data: st.DataObject, spoil: Spoil, shape: int) -> None:
-        one = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
-        self.refused(*spoil(self.case, one.batches(self.case), np.asarray(one.order())))
+        push = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        self.refused(*spoil(self.case, push.batches(self.case), np.asarray(push.order())))
 
     @precondition(lambda self: any(stream.window == "range" for stream in self.case.streams))
     @rule(data=st.data(), pick=st.integers(0, 100))
@@ -185,8 +185,8 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         if kept:
             at = kept[pick % len(kept)]
             rows[at] = (rows[at][0], {**rows[at][1], TIME: None})
-            one = BatchedPush(tuple(rows))
-            self.refused(one.batches(self.case), one.order())
+            push = BatchedPush(tuple(rows))
+            self.refused(push.batches(self.case), push.order())
 
     @rule()
     def drain_late(self) -> None:
@@ -380,8 +380,8 @@ def test_a_push_refused_in_the_middle_of_interning_leaves_nothing_behind() -> No
         runtime.push({"R": pa.record_batch({"k": [*"abcd", "x" * 90_000]})})
     runtime.check()
     assert runtime.push({"R": keys}).num_rows == 0
-    found = runtime.push({"S": keys})
-    assert sorted(found.to_pylist(), key=str) == [{"R.k": key, "S.k": key} for key in "abcd"]
+    table = runtime.push({"S": keys})
+    assert sorted(table.to_pylist(), key=str) == [{"R.k": key, "S.k": key} for key in "abcd"]
     runtime.check()
     for n in range(300):
         assert runtime.push({"RS"[n % 2]: pa.record_batch({"k": [f"key {n // 2}"]})}).num_rows == n % 2

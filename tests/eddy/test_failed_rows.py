@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 def drawn(seed: int, pushes: int = 6) -> list[dict[str, list[Row]]]:
     """Return pushes of rows in order of event time; some x are 0, some s are no number."""
-    rng, found, t = np.random.default_rng(seed), [], 0
+    rng, pushed_rows, t = np.random.default_rng(seed), [], 0
     for _ in range(pushes):
         push: dict[str, list[Row]] = {"R": [], "S": []}
         for _ in range(12):
@@ -43,8 +43,8 @@ def drawn(seed: int, pushes: int = 6) -> list[dict[str, list[Row]]]:
                 "s": str(rng.choice(["7", "8", "a"])),
             }
             push[str(rng.choice(["R", "S"]))].append(row)
-        found.append(push)
-    return found
+        pushed_rows.append(push)
+    return pushed_rows
 
 
 def streams(**more: Any) -> list[Stream]:
@@ -127,9 +127,9 @@ def check_failed(failed: pa.Table, kind: FailureKind, count: int) -> None:
     assert failed.schema.names == ["kind", "expression", "reason", "row"]
     assert failed.num_rows == count
     assert set(failed["kind"].to_pylist()) == ({kind.kind} if count else set())
-    for one in failed.to_pylist():
-        assert one["reason"].startswith(kind.reason)
-        row = dict(one["row"])
+    for failed_row in failed.to_pylist():
+        assert failed_row["reason"].startswith(kind.reason)
+        row = dict(failed_row["row"])
         if kind.reason == "divide by zero":
             assert row["S.x"] == "0"
             assert row["R.x"] is not None
@@ -142,16 +142,18 @@ def test_rows_fail_alone(name: str, place: str, size: int, tmp_path: Path) -> No
     kind, pushes = KINDS[name], drawn(size)
     if size > 1:
         # Fewer, larger pushes.
-        pushes = [{n: [row for one in pushes[at : at + 3] for row in one[n]] for n in "RS"} for at in (0, 3)]
+        pushes = [
+            {n: [row for small_push in pushes[at : at + 3] for row in small_push[n]] for n in "RS"} for at in (0, 3)
+        ]
     query = Query(streams(), ["R.k = S.k"], **kind.arguments)
     expected, failing = model(kind, joined(pushes))
     assert failing > 3
-    found: list[Row] = []
+    results: list[Row] = []
     if "engine" in place or place == "warm":
         engine = Engine([Stream(n, ROWS, time="t") for n in "RS"])
         engine.start("q", query)
         for push in pushes:
-            found += pushed(engine, push)["q"].to_pylist()
+            results += pushed(engine, push)["q"].to_pylist()
             engine.check()
             if place == "engine restored":
                 engine = Engine.restore(engine.snapshot(), [Stream(n, ROWS, time="t") for n in "RS"], {"q": query})
@@ -161,25 +163,25 @@ def test_rows_fail_alone(name: str, place: str, size: int, tmp_path: Path) -> No
         assert engine["q"].last_failed() is not None
     else:
         runtime = Runtime(query, output="changelog" if place == "changelog" else "append")
-        life = SavedRuntime(tmp_path / "engine", runtime) if place == "live" else None
+        saved = SavedRuntime(tmp_path / "engine", runtime) if place == "live" else None
         for push in pushes:
-            found += pushed(runtime, push).to_pylist()
+            results += pushed(runtime, push).to_pylist()
             runtime.check()
             if place == "restored":
                 runtime = Runtime.restore(runtime.snapshot(), query)
-            elif life is not None:
-                runtime = life.again(query)
+            elif saved is not None:
+                runtime = saved.again(query)
         runtime.finish()
         assert runtime.failed_count == runtime.metrics()["failed"] == failing
         check_failed(runtime.failed(), kind, failing)
         assert runtime.failed().num_rows == 0
     if place == "changelog":
-        came = lines([{n: v for n, v in row.items() if n != "op"} for row in found if row["op"] == "+I"])
+        came = lines([{n: v for n, v in row.items() if n != "op"} for row in results if row["op"] == "+I"])
         assert came == lines(expected)
-        gone = lines([{n: v for n, v in row.items() if n != "op"} for row in found if row["op"] == "-D"])
+        gone = lines([{n: v for n, v in row.items() if n != "op"} for row in results if row["op"] == "-D"])
         assert not gone - came
         return
-    assert lines(found) == lines(expected)
+    assert lines(results) == lines(expected)
 
 
 # Left joins
@@ -195,15 +197,15 @@ def test_rows_that_wait_fail_alone(restores: bool) -> None:
     pushes = drawn(5)
     pairs = joined(pushes)
     rows = [(r, s["x"]) for r, s in pairs]
-    rows += [(r, None) for push in pushes for r in push["R"] if not any(r is own for own, _ in pairs)]
-    runtime, found = Runtime(query), []
+    rows += [(r, None) for push in pushes for r in push["R"] if not any(r is matched for matched, _ in pairs)]
+    runtime, results = Runtime(query), []
     for push in pushes:
-        found += pushed(runtime, push).to_pylist()
+        results += pushed(runtime, push).to_pylist()
         if restores:
             runtime = Runtime.restore(runtime.snapshot(), query)
-    found += runtime.finish().to_pylist()
+    results += runtime.finish().to_pylist()
     good = [{"v": int(6 / r["x"]), "k": r["k"], "other": x} for r, x in rows if r["x"]]
-    assert lines(found) == lines(good)
+    assert lines(results) == lines(good)
     assert runtime.failed_count == runtime.metrics()["failed"] == len(rows) - len(good) > 3
     assert {dict(row)["R.x"] for row in runtime.failed()["row"].to_pylist()} == {"0"}
 
@@ -243,19 +245,19 @@ def test_a_joined_row_on_which_an_argument_fails_counts_nowhere(form: str, resto
     of_query, options = FORMS[form]
     query = Query(streams(), ["R.k = S.k"], group_by=["R.k"], aggregates=NAMED, **of_query)
     other = Query(streams(), ["R.k = S.k"], where=S != 0, group_by=["R.k"], aggregates=NAMED, **of_query)
-    one, two = Runtime(query, **options), Runtime(other, **options)
+    runtime, two = Runtime(query, **options), Runtime(other, **options)
     pushes = drawn(7)
     for push in pushes:
-        assert lines(pushed(one, push).to_pylist()) == lines(pushed(two, push).to_pylist())
-        one.check()
-        assert lines(one.groups().to_pylist()) == lines(two.groups().to_pylist())
+        assert lines(pushed(runtime, push).to_pylist()) == lines(pushed(two, push).to_pylist())
+        runtime.check()
+        assert lines(runtime.groups().to_pylist()) == lines(two.groups().to_pylist())
         if restores:
-            one = Runtime.restore(one.snapshot(), query)
-    assert lines(one.finish().to_pylist()) == lines(two.finish().to_pylist())
+            runtime = Runtime.restore(runtime.snapshot(), query)
+    assert lines(runtime.finish().to_pylist()) == lines(two.finish().to_pylist())
     failing = sum(not s["x"] for _, s in joined(pushes))
-    assert one.failed_count == failing > 3
+    assert runtime.failed_count == failing > 3
     assert two.failed_count == 0
-    assert set(one.failed()["kind"].to_pylist()) == {"aggregate"}
+    assert set(runtime.failed()["kind"].to_pylist()) == {"aggregate"}
 
 
 def sums(rows: list[Row]) -> dict[int, int]:
@@ -380,16 +382,16 @@ def test_filters_of_queries_of_an_engine_fail_for_their_query_alone() -> None:
     engine.start("good", Query(streams(), ["R.k = S.k"], select=["R.x"]))
     engine.start("bad", Query(streams(filter=[odd, pc.field("k") > 0]), ["R.k = S.k"], select=["R.x", "S.x"]))
     pushes = drawn(2)
-    found: dict[str, list[Row]] = {"good": [], "bad": []}
+    results: dict[str, list[Row]] = {"good": [], "bad": []}
     for push in pushes:
         for name, rows in pushed(engine, push).items():
-            found[name] += rows.to_pylist()
+            results[name] += rows.to_pylist()
     pairs = joined(pushes)
-    assert lines(found["good"]) == lines([{"R.x": r["x"]} for r, _ in pairs])
+    assert lines(results["good"]) == lines([{"R.x": r["x"]} for r, _ in pairs])
     # False for any condition of any stream rejects.
-    open_ = [(r, s) for r, s in pairs if r["k"] > 0 and all(not own["x"] or int(4 / own["x"]) > 1 for own in (r, s))]
+    open_ = [(r, s) for r, s in pairs if r["k"] > 0 and all(not row["x"] or int(4 / row["x"]) > 1 for row in (r, s))]
     good = [{"R.x": r["x"], "S.x": s["x"]} for r, s in open_ if r["x"] and s["x"]]
-    assert lines(found["bad"]) == lines(good)
+    assert lines(results["bad"]) == lines(good)
     assert engine["bad"].failed_count == len(open_) - len(good) > 3
     assert engine["good"].failed_count == 0
     assert set(engine["bad"].failed()["kind"].to_pylist()) == {"filter"}
@@ -405,11 +407,11 @@ TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def share(form: str, failed: Any, **more: Any) -> Query:
     """Return a query that fails where S.x is 0."""
-    own, odd = dict(TREATED[form][0]), R / S > -9
-    if own.pop("branches", False):
+    options, odd = dict(TREATED[form][0]), R / S > -9
+    if options.pop("branches", False):
         core, other = streams()
         return Query([core], branches=[Branch([other], ["R.k = S.k"], "left", where=odd)], failed=failed, **more)
-    return Query(streams(), ["R.k = S.k"], where=odd, failed=failed, **own, **more)
+    return Query(streams(), ["R.k = S.k"], where=odd, failed=failed, **options, **more)
 
 
 @pytest.mark.parametrize("form", TREATED)
@@ -465,7 +467,7 @@ def test_a_restore_changes_what_fails(what: str) -> None:
     groups: dict[str, Any] = {}
     if what in ("having", "select of groups"):
         groups = {"group_by": ["R.k"], "aggregates": {"n": agg.count()}, "group_window": Tumbling(4)}
-    old, new = (Query(streams(), ["R.k = S.k"], **groups, **one) for one in CHANGED[what])
+    old, new = (Query(streams(), ["R.k = S.k"], **groups, **arguments) for arguments in CHANGED[what])
     pushes, runtime, whole = drawn(5), Runtime(old), Runtime(new)
     for push in pushes[:3]:
         pushed(runtime, push)
@@ -473,8 +475,8 @@ def test_a_restore_changes_what_fails(what: str) -> None:
     assert runtime.failed_count > 0
     restored = Runtime.restore(runtime.snapshot(), new)
     for push in pushes[3:]:
-        found = lines(pushed(restored, push).to_pylist())
-        assert found == lines(pushed(whole, push).to_pylist())
+        results = lines(pushed(restored, push).to_pylist())
+        assert results == lines(pushed(whole, push).to_pylist())
     assert restored.failed_count == runtime.failed_count == restored.failed().num_rows
 
 
@@ -499,7 +501,7 @@ def test_the_order_of_conditions_has_no_influence_on_what_fails(seed: int) -> No
     for n in (1, 7, 3000):
         a, b, c = (rng.integers(0, 5, n) for _ in "abc")
         with np.errstate(divide="ignore"):
-            true = [np.where(own == 0, True, 6 // np.maximum(own, 1) > 1) for own in (a, b)] + [c > 0, a < 3]
+            true = [np.where(column == 0, True, 6 // np.maximum(column, 1) > 1) for column in (a, b)] + [c > 0, a < 3]
         alive, fails = np.logical_and.reduce(true), (a == 0) | (b == 0)
         rows, failing = accepts.divided(pa.record_batch({"a": a, "b": b, "c": c}))
         assert rows.tolist() == np.flatnonzero(alive & ~fails).tolist()
@@ -545,7 +547,7 @@ def test_failed_rows_are_bounded_logged_once_and_counted(caplog: pytest.LogCaptu
     runtime = Runtime(Query(streams(), ["R.k = S.k"], select={"v": R / S}, failed_rows=10))
     for first in range(0, 40, 8):
         pushed(runtime, bad_push(first, 8))
-    texts = [one.getMessage() for one in caplog.records]
+    texts = [record.getMessage() for record in caplog.records]
     assert [text.split(":")[0] for text in texts] == [
         "select divide_checked(R.x, S.x) AS v has no value for a row, which is left out of the results",
         texts[1].split(":")[0],

@@ -197,13 +197,15 @@ def test_a_case_played_again_goes_over_to_the_same_plans(case: Case) -> None:
 
     def decided() -> list[tuple[Any, ...]]:
         game = Game(case)
-        found = []
+        decisions = []
         for step in case.steps:
             if not game.take(step):
                 break
             history = game.runtime.history()
-            found.append((history["position"].to_pylist(), history["new"].to_pylist(), history["stored"].to_pylist()))
-        return found
+            decisions.append(
+                (history["position"].to_pylist(), history["new"].to_pylist(), history["stored"].to_pylist())
+            )
+        return decisions
 
     assert decided() == decided()
 
@@ -232,9 +234,9 @@ def test_a_policy_decides_within_pushes() -> None:
     assert len(set(history["stored"].to_pylist())) > 1
     assert {0 < at < 30 for at in history["position"].to_pylist()} == {True}
     text = script(case, "A case.")
-    found: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(text, "script", "exec"), found)
-    again = found["runtime"].history()
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "script", "exec"), namespace)
+    again = namespace["runtime"].history()
     for column in ("position", "new", "stored", "reason"):
         assert again[column].equals(history[column])
 

@@ -23,9 +23,9 @@ TEXT_ENDS = [(text.encode(), after) for text in [*TEXTS, "ab"] for after in (0, 
 def sets(draw: Any) -> ColumnSet:
     if draw(st.booleans()):
         pairs = draw(st.lists(st.tuples(st.sampled_from(TEXT_ENDS), st.sampled_from(TEXT_ENDS)), max_size=3))
-        return ColumnSet("text", either(tuple(one for one in pairs if one[0] < one[1])))
+        return ColumnSet("text", either(tuple(pair for pair in pairs if pair[0] < pair[1])))
     pairs = draw(st.lists(st.tuples(st.sampled_from(ENDS[1:]), st.sampled_from(ENDS[:-1])), max_size=3))
-    return ColumnSet(draw(st.sampled_from("xy")), either(*(within(*one) for one in pairs)))
+    return ColumnSet(draw(st.sampled_from("xy")), either(*(within(*pair) for pair in pairs)))
 
 
 def inside(position: Any, ranges: Any) -> bool:
@@ -35,9 +35,9 @@ def inside(position: Any, ranges: Any) -> bool:
 @given(st.lists(st.lists(sets(), max_size=3), min_size=1, max_size=140), st.integers(0, 1000), st.integers(0, 40))
 def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnSet]], seed: int, n: int) -> None:
     chance = np.random.default_rng(seed)
-    x: list[Any] = [int(one) for one in chance.choice(np.array(VALUES, object), n)]
-    text = [None if one == "b" else one for one in chance.choice(TEXTS, n).tolist()]
-    y = [None if one == 5 else one for one in x[::-1]]
+    x: list[Any] = [int(number) for number in chance.choice(np.array(VALUES, object), n)]
+    text = [None if word == "b" else word for word in chance.choice(TEXTS, n).tolist()]
+    y = [None if number == 5 else number for number in x[::-1]]
     columns: dict[str, Any] = {
         "x": np.array(x, np.int64),
         "y": pa.array(y, pa.int64()),
@@ -45,38 +45,42 @@ def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnSet]]
         "text": pa.array(["z", *text], pa.large_string() if seed % 2 else pa.string())[1:],
     }
 
-    def held(one: ColumnSet, row: int) -> bool:
-        value = {"x": x, "y": y, "text": text}[one.column][row]
-        return value is not None and inside((value.encode(), 0) if isinstance(value, str) else value, one.ranges)
+    def held(column_set: ColumnSet, row: int) -> bool:
+        value = {"x": x, "y": y, "text": text}[column_set.column][row]
+        return value is not None and inside((value.encode(), 0) if isinstance(value, str) else value, column_set.ranges)
 
-    wanted = [[row for row in range(n) if all(held(one, row) for one in own)] for own in given]
+    wanted = [
+        [row for row in range(n) if all(held(column_set, row) for column_set in column_sets)] for column_sets in given
+    ]
     filters = GroupedFilters(given)
-    found = filters.share(n, columns.__getitem__)
-    rows = {version: list(range(n)) if one is None else one.tolist() for version, one in found.items()}
+    shares = filters.share(n, columns.__getitem__)
+    rows = {version: list(range(n)) if accepted is None else accepted.tolist() for version, accepted in shares.items()}
     assert [rows.get(version, []) for version in range(len(given))] == wanted
     assert all(rows.values()) or not n
     union = filters.wanted(n, columns.__getitem__)
-    assert (list(range(n)) if union is None else union.tolist()) == sorted({row for own in wanted for row in own})
+    assert (list(range(n)) if union is None else union.tolist()) == sorted(
+        {row for accepted in wanted for row in accepted}
+    )
 
 
 @given(st.data())
 def test_sets_of_ranges_are_sets(data: Any) -> None:
     pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4)
-    one, other = (either(tuple(p for p in data.draw(pairs) if p[0] < p[1])) for _ in range(2))
-    for found, holds in (
-        (both(one, other), lambda v: inside(v, one) and inside(v, other)),
-        (either(one, other), lambda v: inside(v, one) or inside(v, other)),
-        (outside(one, ((0, 10),)), lambda v: not inside(v, one)),
+    ranges, other = (either(tuple(p for p in data.draw(pairs) if p[0] < p[1])) for _ in range(2))
+    for combined, holds in (
+        (both(ranges, other), lambda v: inside(v, ranges) and inside(v, other)),
+        (either(ranges, other), lambda v: inside(v, ranges) or inside(v, other)),
+        (outside(ranges, ((0, 10),)), lambda v: not inside(v, ranges)),
     ):
-        assert [inside(value, found) for value in range(10)] == [holds(value) for value in range(10)]
-        ends = [end for pair in found for end in pair]
+        assert [inside(value, combined) for value in range(10)] == [holds(value) for value in range(10)]
+        ends = [end for pair in combined for end in pair]
         assert ends == sorted(ends)
-        assert all(low < end for low, end in found)
+        assert all(low < end for low, end in combined)
 
 
 @pytest.mark.parametrize("versions", [1, 63, 64, 65, 128])
 def test_a_column_in_one_cell_is_asked_once(versions: int) -> None:
     filters = GroupedFilters([[ColumnSet("x", within(version, GREATEST))] for version in range(versions)])
-    found = filters.share(3, lambda _: np.array([versions - 2] * 3, np.int64))
-    assert found == dict.fromkeys(range(versions - 1))
+    shares = filters.share(3, lambda _: np.array([versions - 2] * 3, np.int64))
+    assert shares == dict.fromkeys(range(versions - 1))
     assert filters.wanted(3, lambda _: np.array([-1] * 3, np.int64)) is not None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.fuzz.changing.case import ChangeStep, EngineCase, EngineQuery, Own, StartStep, StopStep
+from eddy.fuzz.changing.case import ChangeStep, EngineCase, EngineQuery, StartStep, StopStep, StreamUse
 from eddy.fuzz.changing.draw import HOWS, EngineStepWriter, asked_of, sources_drawn
 from eddy.fuzz.changing.measures import (
     NEW,
@@ -52,8 +52,10 @@ def test_the_guide_has_this_table() -> None:
     rows = [[cell.strip(" `") for cell in line[1:-1].split("|")] for line in text.splitlines() if line[:1] == "|"]
     (heads,) = (row for row in rows if row[0] == "how")
     assert heads[3:] == list(GUARANTEES)
-    found = {row[0]: tuple({"yes": True, "–": False}[cell] for cell in row[3:]) for row in rows if row[0] in CHANGES}
-    assert found == TABLE
+    documented = {
+        row[0]: tuple({"yes": True, "–": False}[cell] for cell in row[3:]) for row in rows if row[0] in CHANGES
+    }
+    assert documented == TABLE
     assert TABLE.keys() == CHANGES.keys()
 
 
@@ -94,9 +96,9 @@ def observe(case: EngineCase, paper: bool = False) -> ObservedChange:
             start = step
         game.take(step)
     arrived = game.model.oracle.arrived
-    places = {one.row["n"]: place for place, one in enumerate(arrived)}
-    came = [OracleResult(version, tuple(places[n] for n in own)) for version, own in game.given.get("q", [])]
-    queries = [one.asked.oracle(case.sources) for one in (start, change)]
+    places = {arrival.row["n"]: place for place, arrival in enumerate(arrived)}
+    came = [OracleResult(version, tuple(places[n] for n in numbers)) for version, numbers in game.given.get("q", [])]
+    queries = [element.asked.oracle(case.sources) for element in (start, change)]
     old, new = (all_results(query, number, arrived) for number, query in zip((OLD, NEW), queries, strict=True))
     if change.how == "handover" and not paper:
         reference = handover_reference(old, new, at, game.engine["q"].complete_from)
@@ -122,7 +124,7 @@ def wider(window: Window, by: int) -> Window:
 
 def joined(query: EngineQuery, more: list[int], window: Window) -> EngineQuery:
     """Return a query with streams joined to its first one."""
-    owns = tuple(Own(i, window) for i in more)
+    owns = tuple(StreamUse(i, window) for i in more)
     return replace(
         query,
         streams=query.streams + owns,
@@ -133,7 +135,10 @@ def joined(query: EngineQuery, more: list[int], window: Window) -> EngineQuery:
 def left_out(query: EngineQuery) -> EngineQuery:
     """Return a query without its last stream, if two are left."""
     last = query.streams[-1].stream
-    pairs, comparisons = ([one for one in own if last not in one[:2]] for own in (query.equalities, query.comparisons))
+    pairs, comparisons = (
+        [predicate for predicate in predicates if last not in predicate[:2]]
+        for predicates in (query.equalities, query.comparisons)
+    )
     if len(query.streams) < 3 or len(pairs) != len(query.equalities) - 1:
         return query
     return EngineQuery(query.streams[:-1], tuple(pairs), tuple(comparisons))
@@ -144,10 +149,10 @@ def changes(draw: st.DrawFn, how: How) -> EngineCase:
     """Draw a case with one change: any old query, and a new one with other windows, filters or streams."""
     sources, picks = draw(sources_drawn()), st.binary(min_size=16, max_size=16)
     drawn = asked_of(sources, draw(picks))
-    old = replace(drawn, streams=tuple(replace(own, window=bounded(own.window)) for own in drawn.streams))
+    old = replace(drawn, streams=tuple(replace(stream, window=bounded(stream.window)) for stream in drawn.streams))
     by = draw(st.sampled_from((0, 3, -2)))
-    new = replace(old, streams=tuple(replace(own, window=wider(own.window, by)) for own in old.streams))
-    others = [i for i in range(len(sources.windows)) if i not in [own.stream for own in old.streams]]
+    new = replace(old, streams=tuple(replace(stream, window=wider(stream.window, by)) for stream in old.streams))
+    others = [i for i in range(len(sources.windows)) if i not in [stream.stream for stream in old.streams]]
     kind = draw(st.sampled_from(("windows", "windows", "filter", "streams", "fewer streams")))
     if kind == "filter":
         first = new.streams[0]
@@ -193,8 +198,8 @@ def shows(how: str, guarantee: str) -> Callable[[Callable[[], None]], Callable[[
 def test_each_no_has_a_counterexample() -> None:
     cells = {
         (how, guarantee)
-        for how, own in TABLE.items()
-        for guarantee, promised in zip(GUARANTEES, own, strict=True)
+        for how, promises in TABLE.items()
+        for guarantee, promised in zip(GUARANTEES, promises, strict=True)
         if not promised
     }
     assert SHOWN.keys() == cells
@@ -227,7 +232,7 @@ def test_delayed_drain_loses_results_of_the_new_version_while_the_old_one_drains
 def test_delayed_drain_does_not_begin_while_time_stands_still() -> None:
     observed = change("delayed-drain", "R0", "R1 S1 " * 20)
     assert observed.start is None
-    assert {one.version for one in observed.given} == {OLD}
+    assert {result.version for result in observed.given} == {OLD}
 
 
 @shows("delayed-drain", ENDS)
@@ -240,7 +245,7 @@ def test_drain_query_disorders_results_of_the_stream() -> None:
     # The new result of R1 and S1 waits for the old one of R0 and S3, which has a later last component.
     observed = change("drain-query", "R0k1", "R1 S1 S3k1 T9")
     assert observed.measures == Measures(stream_disorder=1)
-    assert [one.version for one in observed.given] == [OLD, NEW]
+    assert [result.version for result in observed.given] == [OLD, NEW]
 
 
 @shows("drain-query", ENDS)
@@ -248,14 +253,14 @@ def test_drain_query_does_not_end_while_time_stands_still() -> None:
     observed = change("drain-query", "R0", "S1 R1 " * 20)
     assert observed.ended is None
     assert observed.start == observed.at
-    assert {one.version for one in observed.given} == {OLD}
+    assert {result.version for result in observed.given} == {OLD}
 
 
 @shows("drain-stream", QUERY_ORDER)
 def test_drain_stream_disorders_results_of_the_query() -> None:
     observed = change("drain-stream", "R0k1", "R1 S1 S3k1 T9")
     assert observed.measures == Measures(query_disorder=1)
-    assert [one.version for one in observed.given] == [NEW, OLD]
+    assert [result.version for result in observed.given] == [NEW, OLD]
 
 
 @shows("drain-stream", ENDS)
@@ -324,5 +329,5 @@ def test_an_immediate_stop_gives_out_what_was_held() -> None:
     steps = [StartStep("q", OLD_QUERY), arrivals("R0"), ChangeStep("q", OLD_QUERY, "drain-query"), arrivals("R1 S1", 1)]
     held = observe(case(*steps))
     stopped = observe(case(*steps, StopStep("q", "immediate"), arrivals("S1", 3)))
-    assert {one.version for one in held.given} == {OLD}
+    assert {result.version for result in held.given} == {OLD}
     assert stopped.given[-1] == OracleResult(NEW, (1, 2))

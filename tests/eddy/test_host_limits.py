@@ -24,8 +24,8 @@ Rows = list[tuple[Any, ...]]
 
 def query(*, stream: Mapping[str, Any] | None = None, **options: Any) -> eddy.Query:
     """Return a query with some options, those of `stream` for R."""
-    own = [{"window": eddy.Range(8), "time": "t", **(stream or {} if name == "R" else {})} for name in "RS"]
-    streams = [eddy.Stream(name, SCHEMA, **one) for name, one in zip("RS", own, strict=True)]
+    stream_options = [{"window": eddy.Range(8), "time": "t", **(stream or {} if name == "R" else {})} for name in "RS"]
+    streams = [eddy.Stream(name, SCHEMA, **arguments) for name, arguments in zip("RS", stream_options, strict=True)]
     return eddy.Query(options.pop("streams", streams), options.pop("on", ["R.k = S.k"]), **options)
 
 
@@ -33,37 +33,37 @@ def pushes() -> list[tuple[dict[str, list[dict[str, int]]], list[int]]]:
     return [({name: [{"k": k % 2, "t": TIMES[name][k], "n": k}]}, [i]) for k in range(6) for i, name in enumerate("RS")]
 
 
-def by_runtime(one: eddy.Query) -> Rows:
-    runtime = eddy.Runtime(one)
+def by_runtime(asked: eddy.Query) -> Rows:
+    runtime = eddy.Runtime(asked)
     tables = [runtime.push(rows, order) for rows, order in pushes()]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def by_engine(one: eddy.Query) -> Rows:
+def by_engine(asked: eddy.Query) -> Rows:
     engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
-    engine.start("q", one)
+    engine.start("q", asked)
     tables = [engine.push(rows, order)["q"] for rows, order in pushes()]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def by_placement(one: eddy.Query) -> Rows:
-    simulation = PlacementSimulation(one)
+def by_placement(asked: eddy.Query) -> Rows:
+    simulation = PlacementSimulation(asked)
     tables = [simulation.push(rows) for rows, _ in pushes()]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def by_cluster(one: eddy.Query) -> Rows:
-    simulation = ClusterSimulation(one, nodes=2, groups=4)
+def by_cluster(asked: eddy.Query) -> Rows:
+    simulation = ClusterSimulation(asked, nodes=2, groups=4)
     for rows, _ in pushes():
         simulation.push(rows)
         simulation.run()
     return [tuple(row.values()) for row in simulation.results().to_pylist()]
 
 
-def by_hub(one: eddy.Query) -> None:
+def by_hub(asked: eddy.Query) -> None:
     """Check a query only, since that takes no Spark."""
     streams = [eddy.Stream(name, SCHEMA, time="t") for name in "RS"]
-    HubStreams([Source(stream, None, "k") for stream in streams]).check("q", one)  # type: ignore[arg-type]
+    HubStreams([Source(stream, None, "k") for stream in streams]).check("q", asked)  # type: ignore[arg-type]
 
 
 HOSTS: dict[str, Callable[[eddy.Query], Rows | None]] = {
@@ -164,14 +164,16 @@ OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         ({"late": print}, "engine hub placement cluster", "stream R: late is a function: .* only counts"),
     ],
 }
-CASES = [(name, *one) for name, own in OPTIONS.items() for one in own]
-CASES += [(f"stream's {name}", {"stream": value}, *rest) for name, own in OF_STREAMS.items() for value, *rest in own]
+CASES = [(name, *case) for name, cases in OPTIONS.items() for case in cases]
+CASES += [
+    (f"stream's {name}", {"stream": value}, *rest) for name, cases in OF_STREAMS.items() for value, *rest in cases
+]
 
 
 def test_the_tables_have_all_options() -> None:
     """Say here what each host does with a new option."""
     assert OPTIONS.keys() == inspect.signature(eddy.Query.__init__).parameters.keys() - {"self"}
-    assert OF_STREAMS.keys() == {one.name for one in fields(eddy.Stream) if one.init}
+    assert OF_STREAMS.keys() == {field.name for field in fields(eddy.Stream) if field.init}
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -181,19 +183,19 @@ def test_the_tables_have_all_options() -> None:
 def test_an_option_has_an_effect_or_is_refused(
     host: str, option: str, value: dict[str, Any], refusing: str, message: str
 ) -> None:
-    one = query(**value)
+    asked = query(**value)
     if host in refusing.split():
         # A query that could run with another output is refused as by a runtime.
         with pytest.raises((eddy.QueryError, eddy.InputError), match=message) as caught:
-            HOSTS[host](one)
+            HOSTS[host](asked)
         assert "Engine" not in str(caught.value) or host == "engine"
         return
-    found = HOSTS[host](one)
-    if found is not None and host != "cluster" and option != "branches":
+    rows = HOSTS[host](asked)
+    if rows is not None and host != "cluster" and option != "branches":
         # Rows are late by the time of their own stream in a cluster; an engine gives watermarks to rows that wait.
-        assert Counter(found) == Counter(by_runtime(one))
-    if found is not None and option not in SAME:
-        assert Counter(found) != Counter(HOSTS[host](query()) or ())
+        assert Counter(rows) == Counter(by_runtime(asked))
+    if rows is not None and option not in SAME:
+        assert Counter(rows) != Counter(HOSTS[host](query()) or ())
 
 
 @pytest.mark.parametrize("host", HOSTS)

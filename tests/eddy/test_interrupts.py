@@ -141,11 +141,11 @@ def pushed(runtime: eddy.Runtime, batches: Mapping[str, Any], seen: Seen) -> tup
 def make_case(kind: str) -> JoinCase:
     """Return a query with all kinds of keys, windows and payload, and with a filter that can fail, see `fragile`."""
     kinds = {KEY: pa.string(), NUMBER: pa.int64(), TIME: pa.int64(), VALUE: pa.int64(), TEXT: pa.string()}
-    own = {"R": (KEY,), "S": (KEY, NUMBER), "T": (KEY, NUMBER), "U": (NUMBER,)}
+    stream_keys = {"R": (KEY,), "S": (KEY, NUMBER), "T": (KEY, NUMBER), "U": (NUMBER,)}
     windows = {"R": ("rows", 4), "S": ("range", 5), "T": ("rows", 5), "U": ("range", 7)}
     streams = tuple(
         StreamCase(name, pa.schema([(c, kinds[c]) for c in (*keys, TIME, VALUE, TEXT)]), *windows[name], time=TIME)
-        for name, keys in own.items()
+        for name, keys in stream_keys.items()
     )
     pairs = [("R", "S", KEY), ("S", "T", KEY), ("T", "U", NUMBER)]
     predicates = tuple((((a, c), (b, c)),) for a, b, c in pairs)
@@ -194,8 +194,8 @@ class InterruptedRuntime:
             outcomes = feed(self.case, tried, rows)
         except ZeroDivisionError:
             fails = True
-        one = BatchedPush(tuple(rows), self.random.randrange(7**4))
-        batches, order = one.batches(self.case), one.order()
+        push = BatchedPush(tuple(rows), self.random.randrange(7**4))
+        batches, order = push.batches(self.case), push.order()
         runtime, tries = self.runtime, 0
         while True:
             tries += 1
@@ -266,12 +266,12 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:
             patch.setattr(Pipeline, "recover", interrupted)
-            found = traced(push, seen)
+            results = traced(push, seen)
             # The next call continues the recovery, and may be interrupted as well.
             for _ in range(2):
                 with suppress(Interrupted):
                     play.runtime.last_push()
-        return found
+        return results
 
     quiet = 0
     while quiet < 12:
@@ -342,16 +342,16 @@ def test_an_exception_at_each_line_of_late(kind: str) -> None:
     runtime.push({"S": [{"k": 0, "t": 10_000}]})
     for number in count():
         runtime.push({"R": [{"k": 1, "t": 10_000}, {"k": number, "t": 1}]}, [0, 0])
-        found = traced(runtime.late, seen)
-        quiet += found is not None
-        if found is None:
-            found = runtime.last_late()
-        if found is None:
-            found = runtime.late()
-        returned += found["R"]["k"].to_pylist()
+        late = traced(runtime.late, seen)
+        quiet += late is not None
+        if late is None:
+            late = runtime.last_late()
+        if late is None:
+            late = runtime.late()
+        returned += late["R"]["k"].to_pylist()
         assert returned == list(range(number + 1))
         assert runtime.late() == {}
-        assert runtime.last_late() == found
+        assert runtime.last_late() == late
         if quiet == 3:
             break
     assert len(seen) > 25

@@ -48,8 +48,8 @@ def test_each_stream_is_kept_as_long_as_the_intervals_allow_results() -> None:
     ],
 )
 def test_the_shortest_chain_of_intervals_decides(more: list[str], minutes: list[float]) -> None:
-    found = [stream.window.d for stream in funnel(*more).streams]  # type: ignore[union-attr]
-    assert found == [one * MINUTE for one in minutes]
+    spans = [stream.window.d for stream in funnel(*more).streams]  # type: ignore[union-attr]
+    assert spans == [minute * MINUTE for minute in minutes]
 
 
 def test_a_component_may_be_older_or_younger() -> None:
@@ -89,7 +89,7 @@ def test_equal_event_times_make_a_chain_with_offsets() -> None:
     query = eddy.Query(streams, ["R.k = S.k", "S.k = T.k", "R.t = S.t", "S.t = T.t + 5 minutes"])
     assert [stream.window for stream in query.streams] == [eddy.Range(0 * MINUTE)] * 2 + [eddy.Range(5 * MINUTE)]
     # The equality stays a key.
-    assert any(one.columns["R"] == (("t",),) for one in query.classes if "T" not in one.columns)
+    assert any(key_class.columns["R"] == (("t",),) for key_class in query.classes if "T" not in key_class.columns)
     with pytest.raises(eddy.QueryError, match=r"stream R would be kept forever.*there is R\.t = S\.t"):
         eddy.Query(streams, ["R.k = S.k", "S.k = T.k", "R.t = S.t"])
 
@@ -171,18 +171,18 @@ def test_results_depend_neither_on_the_order_of_arrival_nor_on_the_strategy(stra
         if i[0] == c[0] == v[0] and i[1] <= c[1] <= i[1] + 30 * MINUTE and c[1] <= v[1] <= c[1] + DAY
     ]
     assert len(expected) > 20
-    runtime, found = eddy.Runtime(query, strategy=strategy, policy="fixed"), []
-    arrivals = [(name, row) for name, own in every.items() for row in own]
+    runtime, results = eddy.Runtime(query, strategy=strategy, policy="fixed"), []
+    arrivals = [(name, row) for name, rows in every.items() for row in rows]
     chance.shuffle(arrivals)
     for at in range(0, len(arrivals), 17):
         if at == 85 and STRATEGIES[strategy].changes:
             runtime.transition("(conversions clicks) impressions")
-        pushed = {name: [row for own, row in arrivals[at : at + 17] if own == name] for name in names}
+        pushed = {name: [row for stream, row in arrivals[at : at + 17] if stream == name] for name in names}
         order = [names.index(name) for name, _ in arrivals[at : at + 17]]
-        tables = {name: pa.table(list(zip(*own, strict=True)), schema=ADS) for name, own in pushed.items() if own}
-        found += [tuple(row.values()) for row in runtime.push(tables, order).to_pylist()]
+        tables = {name: pa.table(list(zip(*rows, strict=True)), schema=ADS) for name, rows in pushed.items() if rows}
+        results += [tuple(row.values()) for row in runtime.push(tables, order).to_pylist()]
         runtime.check()
-    assert sorted(found) == sorted(expected)
+    assert sorted(results) == sorted(expected)
 
 
 def test_a_changelog_takes_results_back_when_a_component_leaves_its_window() -> None:

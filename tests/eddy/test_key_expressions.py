@@ -54,22 +54,22 @@ def stated(on: str, streams: list[eddy.Stream]) -> Any:
 @pytest.mark.parametrize("operator", ["=", "<", "<>"])
 def test_predicates_and_sql_compare_the_same_types(operator: str) -> None:
     accepted = 0
-    for one, other in itertools.combinations_with_replacement(TYPES, 2):
+    for type_name, other in itertools.combinations_with_replacement(TYPES, 2):
         streams = [
             eddy.Stream(name, pa.schema([("k", pa.int64()), ("x", TYPES[kind])]))
-            for name, kind in (("a", one), ("b", other))
+            for name, kind in (("a", type_name), ("b", other))
         ]
         for on in (f"a.x {operator} b.x", f"a.k = b.k AND a.x {operator} b.x"):
-            found, wanted = (outcome(make, on, streams) for make in (written, stated))
+            got, wanted = (outcome(make, on, streams) for make in (written, stated))
             as_filter = isinstance(wanted, str) and wanted.startswith("where, condition")
             if as_filter or (isinstance(wanted, dict) and "IS NULL OR TRUE" in wanted["predicates"]):
                 # SQL lets each row meet each other one, where a query in Python needs a predicate.
-                assert isinstance(found, str)
+                assert isinstance(got, str)
                 continue
-            assert found == wanted, (one, other, on)
-            accepted += isinstance(found, dict)
-            if isinstance(found, str):
-                assert "CAST one" not in found or "cannot" not in found
+            assert got == wanted, (type_name, other, on)
+            accepted += isinstance(got, dict)
+            if isinstance(got, str):
+                assert "CAST one" not in got or "cannot" not in got
     assert accepted > 30
 
 
@@ -153,11 +153,11 @@ def test_results_are_those_of_nested_loops(on: str, how: str) -> None:
             if not any(met(on, row, other) for row in left):
                 wanted[None, None, other["x"], other["s"]] += 1
     runtime = eddy.Runtime(query, bounded=True)
-    found = [runtime.push({"a": left[:5], "b": right[:7]}, order=[0] * 5 + [1] * 7)]
+    tables = [runtime.push({"a": left[:5], "b": right[:7]}, order=[0] * 5 + [1] * 7)]
     again = eddy.Runtime.restore(runtime.snapshot(), query)
-    found.append(again.push({"a": left[5:], "b": right[7:]}, order=[1] * 5 + [0] * 7))
-    found.append(again.finish())
-    assert Counter(tuple(row.values()) for table in found for row in table.to_pylist()) == wanted
+    tables.append(again.push({"a": left[5:], "b": right[7:]}, order=[1] * 5 + [0] * 7))
+    tables.append(again.finish())
+    assert Counter(tuple(row.values()) for table in tables for row in table.to_pylist()) == wanted
 
 
 def test_a_value_for_which_a_key_has_no_value_is_refused_when_it_comes() -> None:
@@ -186,8 +186,10 @@ def test_queries_of_an_engine_share_computed_keys() -> None:
     engine.start("two", eddy.Query(streams[:2], ["LOWER(a.s) = b.s"], select=["a.s"]))
     engine.start("three", eddy.Query(streams, ["LOWER(a.s) = b.s", "b.s = c.s"], select=["a.s"]))
     row = some_rows(1)[0]
-    found = engine.push({"a": [{**row, "s": "X"}], "b": [{**row, "s": "x"}], "c": [{**row, "s": "x"}]}, order=[0, 1, 2])
-    assert {name: table.to_pylist() for name, table in found.items()} == {
+    results = engine.push(
+        {"a": [{**row, "s": "X"}], "b": [{**row, "s": "x"}], "c": [{**row, "s": "x"}]}, order=[0, 1, 2]
+    )
+    assert {name: table.to_pylist() for name, table in results.items()} == {
         "two": [{"a.s": "X"}],
         "three": [{"a.s": "X"}],
     }

@@ -43,21 +43,21 @@ def test_equal_keys_have_equal_hashes_in_all_streams(data: st.DataObject) -> Non
     case: JoinCase = data.draw(cases())
     rows: list[Arrival] = data.draw(arrivals(case))
     query: eddy.Query = case.query()
-    for c, one in enumerate(query.classes):
+    for c, key_class in enumerate(query.classes):
         hash_of: dict[tuple[Any, ...], int] = {}
         for i, stream in enumerate(case.streams):
-            if stream.name not in one.columns:
+            if stream.name not in key_class.columns:
                 continue
-            own = [row for at, row in rows if at == i]
-            batch = arrow_rows(stream.schema, own, data.draw(st.integers(0, 2)))
+            stream_rows = [row for at, row in rows if at == i]
+            batch = arrow_rows(stream.schema, stream_rows, data.draw(st.integers(0, 2)))
             hashes, joinable = key_hash(query, c, stream.name, batch)
-            keys = [plain_key(row, one.columns[stream.name]) for row in own]
+            keys = [plain_key(row, key_class.columns[stream.name]) for row in stream_rows]
             assert joinable.tolist() == [key is not None for key in keys]
-            for key, found in zip(keys, hashes.tolist(), strict=True):
+            for key, hash_value in zip(keys, hashes.tolist(), strict=True):
                 if key is None:
-                    assert found == 0
+                    assert hash_value == 0
                 else:
-                    assert hash_of.setdefault(key, found) == found
+                    assert hash_of.setdefault(key, hash_value) == hash_value
         assert len(set(hash_of.values())) == len(hash_of)
 
 
@@ -112,12 +112,12 @@ def test_hashes_for_partitioning_never_change(name: str, monkeypatch: pytest.Mon
     kind, values, expected = STABLE[name]
     for seed in (1, 2):
         monkeypatch.setattr(seeds, "SOURCE", Random(seed).randbytes)
-        query = eddy.Query([eddy.Stream(one, pa.schema([("k", kind)])) for one in "RS"], ["R.k = S.k"])
+        query = eddy.Query([eddy.Stream(stream_name, pa.schema([("k", kind)])) for stream_name in "RS"], ["R.k = S.k"])
         assert key_hash(query, 0, "R", pa.record_batch({"k": pa.array(values, kind)}))[0].tolist() == expected
 
 
 def test_hashes_for_partitioning_of_two_columns_never_change() -> None:
-    streams = [eddy.Stream(one, pa.schema([("k", pa.int64()), ("t", pa.string())])) for one in "RS"]
+    streams = [eddy.Stream(stream_name, pa.schema([("k", pa.int64()), ("t", pa.string())])) for stream_name in "RS"]
     query = eddy.Query(streams, ["R.k = S.k", "R.t = S.t"])
     hashes, _ = key_hash(query, 0, "R", pa.record_batch({"k": [1, 2], "t": ["x", "yy"]}))
     assert hashes.tolist() == [0x543735891A548DF9, 0x0459A38A777D7B69]
@@ -191,15 +191,15 @@ def test_nothing_that_a_user_sees_depends_on_the_seeds(name: str, monkeypatch: p
     for seed in range(3):
         monkeypatch.setattr(seeds, "SOURCE", Random(seed).randbytes)
         query = build()
-        runtime, found = eddy.Runtime(query, policy="rank", decide_every=100, **options), list[Any]()
+        runtime, outputs = eddy.Runtime(query, policy="rank", decide_every=100, **options), list[Any]()
         for push, rows in enumerate(_pushes()):
-            found.append(runtime.push(rows))
-            found.append(runtime.plan)
+            outputs.append(runtime.push(rows))
+            outputs.append(runtime.plan)
             if push == 6:
-                found.append(runtime.snapshot())
-                runtime = eddy.Runtime.restore(found[-1], query)
-        found += [runtime.snapshot(), runtime.metrics()]
-        seen.append(found)
-    assert sum(one.num_rows for one in seen[0] if isinstance(one, pa.Table))
+                outputs.append(runtime.snapshot())
+                runtime = eddy.Runtime.restore(outputs[-1], query)
+        outputs += [runtime.snapshot(), runtime.metrics()]
+        seen.append(outputs)
+    assert sum(output.num_rows for output in seen[0] if isinstance(output, pa.Table))
     for other in seen[1:]:
         assert other == seen[0]

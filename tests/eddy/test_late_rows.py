@@ -45,12 +45,12 @@ def late(first: int, count: int) -> LateBatch:
 def checked(rows: LateRows) -> LateRows:
     """Check the invariants, and that the bytes are those of the memory kept alive."""
     for i, kept in enumerate(rows.stored):
-        own = kept.chunks
-        assert rows.rows[i] == kept.rows == sum(len(chunk.batch) for chunk in own)
-        assert kept.n_bytes == sum(chunk.n_bytes for chunk in own)
+        chunks = kept.chunks
+        assert rows.rows[i] == kept.rows == sum(len(chunk.batch) for chunk in chunks)
+        assert kept.n_bytes == sum(chunk.n_bytes for chunk in chunks)
         assert rows.counts[i] >= rows.dropped[i] + rows.rows[i]
         assert rows.dropped[i] >= rows.reported[i]
-        for chunk in own:
+        for chunk in chunks:
             assert len(chunk.batch) <= chunk.allocated < 2 * len(chunk.batch) + 1
             assert chunk.allocated <= CHUNK_ROWS
             # Arrow frees the validity bits of a column, a few bytes, once it has found that there are no nulls.
@@ -58,9 +58,9 @@ def checked(rows: LateRows) -> LateRows:
             assert 0 <= chunk.n_bytes - chunk.batch.get_total_buffer_size() <= marks
             chunk.batch.validate(full=True)
         # A chunk is full, or larger than the next one; rows of the oldest may have been dropped.
-        for one, other in pairwise(own[1:]):
-            full = one.allocated + other.allocated > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
-            assert full or one.allocated > other.allocated
+        for earlier, other in pairwise(chunks[1:]):
+            full = earlier.allocated + other.allocated > CHUNK_ROWS or earlier.n_bytes + other.n_bytes > CHUNK_BYTES
+            assert full or earlier.allocated > other.allocated
     assert rows.nbytes == sum(kept.n_bytes for kept in rows.stored)
     return rows
 
@@ -82,7 +82,10 @@ def test_it_keeps_the_newest_rows_and_counts_the_others(script: list[tuple[str, 
     kept: list[list[int]] = [[], []]
     counts, dropped, following = [0, 0], [0, 0], 0
     for step, i, size in script:
-        before, seen = rows, [[n for one in rows.batches(j) for n in one["n"].to_pylist()] for j in (0, 1)]
+        before, seen = (
+            rows,
+            [[n for kept_batch in rows.batches(j) for n in kept_batch["n"].to_pylist()] for j in (0, 1)],
+        )
         if step in ("add", "many"):
             for part in [size] if step == "add" else [1] * size:
                 rows = checked(rows.with_added({i: late(following, part)}))
@@ -113,9 +116,11 @@ def test_it_keeps_the_newest_rows_and_counts_the_others(script: list[tuple[str, 
         assert list(rows.counts) == counts
         assert list(rows.dropped) == dropped
         for j in (0, 1):
-            assert [found for one in rows.batches(j) for found in one.to_pylist()] == [row(n) for n in kept[j]]
+            assert [late_row for kept_batch in rows.batches(j) for late_row in kept_batch.to_pylist()] == [
+                row(n) for n in kept[j]
+            ]
             # The state it was made from has not changed.
-            assert [n for one in before.batches(j) for n in one["n"].to_pylist()] == seen[j]
+            assert [n for kept_batch in before.batches(j) for n in kept_batch["n"].to_pylist()] == seen[j]
 
 
 def test_rows_by_the_piece_make_few_chunks() -> None:
@@ -144,8 +149,8 @@ def test_a_row_does_not_hold_on_to_its_batch(kind: pa.DataType) -> None:
     if pa.types.is_list(kind):
         column = pa.ListArray.from_arrays(pa.array(range(5001), pa.int32()), column)
     whole = pa.record_batch({"word": column})
-    one = whole.slice(7, 1)
-    rows = LateRows.none(1).with_added({0: LateBatch(one.take(pa.array([0])), 1, 1)})
-    assert rows.stored[0].table(one.schema).to_pylist() == one.to_pylist()
+    single = whole.slice(7, 1)
+    rows = LateRows.none(1).with_added({0: LateBatch(single.take(pa.array([0])), 1, 1)})
+    assert rows.stored[0].table(single.schema).to_pylist() == single.to_pylist()
     assert rows.stored[0].table(whole.schema).schema == whole.schema
     assert rows.nbytes < 1200 < whole.get_total_buffer_size() / 100

@@ -63,7 +63,7 @@ def test_the_first_late_row_is_told_with_what_would_have_let_it_in(
     eddy.Runtime.restore(runtime.snapshot(), query).push({"R": rows(late, schema=schema)})
     assert messages(caplog) == []
     runtime.push({"S": rows(late, schema=schema)})
-    assert [one.split(":")[0] for one in messages(caplog)] == ["stream S"]
+    assert [message.split(":")[0] for message in messages(caplog)] == ["stream S"]
     # The advised lateness suffices, and is not larger than needed.
     assert pushed(two_streams(kind, lateness=newest - late)).late_counts == {"R": 0, "S": 0}
 
@@ -84,7 +84,7 @@ def test_dropping_is_told_once_until_rows_are_taken(caplog: pytest.LogCaptureFix
     for _ in range(2):
         for t in range(10):
             runtime.push({"S": rows(t)})
-        (told,) = [one for one in messages(caplog) if "dropped" in one]
+        (told,) = [message for message in messages(caplog) if "dropped" in message]
         assert "stream S" in told
         assert "late_rows=3" in told
         assert runtime.late()["S"]["t"].to_pylist() == [7, 8, 9]

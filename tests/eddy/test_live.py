@@ -53,26 +53,26 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
     whole, kept = (Runtime(case.query(), **options) for _ in range(2))
     times = 0
     with tempfile.TemporaryDirectory() as folder:
-        life = SavedRuntime(Path(folder) / "engine", kept)
-        for one in pushes:
+        saved = SavedRuntime(Path(folder) / "engine", kept)
+        for push in pushes:
             for _ in range(data.draw(st.sampled_from((0, 1, 1, 2)))):
                 # A new Query object, as in another process.
-                kept = life.again(case.query())
+                kept = saved.again(case.query())
                 kept.check()
                 times += 1
             assert looks(kept) == looks(whole)
             if strategy in CHANGING and data.draw(st.integers(0, 3)) == 0:
                 plan, at = (
                     data.draw(plans(case, neighbours_by_predicate(case))),
-                    whole.position + len(one.arrivals) // 2,
+                    whole.position + len(push.arrivals) // 2,
                 )
                 for runtime in (whole, kept):
                     runtime.transition(plan, at)
-            if one.arrivals and data.draw(st.integers(0, 4)) == 0:
+            if push.arrivals and data.draw(st.integers(0, 4)) == 0:
                 for runtime in (whole, kept):
                     with pytest.raises(InputError):
-                        runtime.push(one.batches(case), [0] * (len(one.arrivals) + 1))
-            batches, order = one.batches(case), one.order()
+                        runtime.push(push.batches(case), [0] * (len(push.arrivals) + 1))
+            batches, order = push.batches(case), push.order()
             tables = [runtime.push(batches, order) for runtime in (whole, kept)]
             assert text_rows(tables[1]) == text_rows(tables[0])
             assert tables[1].schema == tables[0].schema
@@ -81,7 +81,7 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
                 assert late[1] == late[0]
         kept.check()
         assert looks(kept) == looks(whole)
-        life.leave()
+        saved.leave()
     event(f"kept: {'never' if not times else 'some times'}")
 
 
@@ -101,7 +101,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
         "store": ["R S"] if strategy == "eddy" else None,
     }
     whole, kept = (Runtime(long_query(), "(R S) T", **options) for _ in range(2))
-    life = SavedRuntime(path, kept)
+    saved = SavedRuntime(path, kept)
     for step in range(24):
         start = 40 * step
         if strategy in CHANGING and step % 5 == 3:
@@ -110,23 +110,23 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
         tables = [runtime.push(long_rows(start), watermark=start + 30) for runtime in (whole, kept)]
         assert tables[1].equals(tables[0])
         assert tables[0].num_rows or step < 1
-        kept = life.again(long_query(), b"%d" % step)
+        kept = saved.again(long_query(), b"%d" % step)
         if step % 8 == 0:
             kept.check()
         # Freed space is reused: the file is about as large as the engine.
         assert path.stat().st_size < 3 * kept.nbytes + live_file.SPARE
     assert looks(kept) == looks(whole)
-    life.leave()
+    saved.leave()
 
 
 def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None:
     options: dict[str, Any] = {"policy": "lottery", "decide_every": 30}
     whole, kept = (Runtime(long_query(), **options) for _ in range(2))
-    life, sizes = SavedRuntime(path, kept), []
+    saved, sizes = SavedRuntime(path, kept), []
     for step in range(100):
         for runtime in (whole, kept):
             runtime.push(long_rows(10 * step, 10), watermark=10 * step)
-        kept = life.again(long_query())
+        kept = saved.again(long_query())
         sizes.append(len(kept._pipeline.join.strategy.history._newer))
         # Called after each load: it does not read the saved chapters.
         assert (kept.changes, kept.reason) == (whole.changes, whole.reason)
@@ -136,7 +136,7 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
     # The changes that are still needed, of the last 16 pushes, and less than a chapter of others.
     assert max(sizes) < 16 + CHAPTER < len(whole.history())
     assert looks(kept) == looks(whole)
-    life.leave()
+    saved.leave()
 
 
 def test_an_engine_goes_from_process_to_process(path: Path) -> None:
@@ -204,13 +204,13 @@ def test_what_an_engine_gave_away_does_not_change_with_it(path: Path) -> None:
     runtime = Runtime(query, policy="fixed")
     runtime.push(long_rows(0), watermark=39)
     runtime.push(long_rows(20), watermark=39)
-    life = SavedRuntime(path, runtime)
-    runtime = life.again(query)
+    saved = SavedRuntime(path, runtime)
+    runtime = saved.again(query)
     late, table = runtime.late(), runtime.push(long_rows(60), watermark=99)
     before = [text_rows(rows) for rows in (*late.values(), table)]
     for step in range(3, 9):
-        runtime = life.again(query)
+        runtime = saved.again(query)
         runtime.push(long_rows(40 * step), watermark=40 * step)
     assert [text_rows(rows) for rows in (*late.values(), table)] == before
     assert late["R"].num_rows == 19
-    life.leave()
+    saved.leave()

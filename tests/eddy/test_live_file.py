@@ -52,13 +52,13 @@ def test_kernels_take_mapped_memory_as_they_take_any(path: Path) -> None:
     runtime.push(long_rows(0), watermark=0)
     runtime.push(long_rows(40), watermark=40)
     before = compiled()
-    life = SavedRuntime(path, runtime)
+    saved = SavedRuntime(path, runtime)
     for step in range(2, 5):
-        runtime = life.again(query)
+        runtime = saved.again(query)
         runtime.push(long_rows(40 * step), watermark=40 * step)
         for array in runtime._pipeline.join.modules.arena:
             assert array.flags.writeable
             assert array.flags.c_contiguous
             assert array.flags.aligned
     assert {name: n for name, n in compiled().items() if n > max(before[name], 1)} == {}
-    life.leave()
+    saved.leave()

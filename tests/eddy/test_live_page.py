@@ -38,15 +38,15 @@ EVERY = 0.05
 
 @pytest.fixture
 def runtime() -> eddy.Runtime:
-    found = eddy.Runtime(make_query(CHAIN, eddy.Rows(40)), A, policy="fixed")
-    push(found, 1, 20)
-    return found
+    chain_runtime = eddy.Runtime(make_query(CHAIN, eddy.Rows(40)), A, policy="fixed")
+    push(chain_runtime, 1, 20)
+    return chain_runtime
 
 
 @pytest.fixture
 def server(runtime: eddy.Runtime) -> Iterator[Server]:
-    with eddy.serve(runtime, 0, name='a"b\\', every=EVERY) as found:
-        yield found
+    with eddy.serve(runtime, 0, name='a"b\\', every=EVERY) as served:
+        yield served
 
 
 def ask(
@@ -63,12 +63,12 @@ def ask(
 
 
 def figures(server: Server) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ask(server, "/figures")[2])
-    return found
+    sheet: dict[str, Any] = json.loads(ask(server, "/figures")[2])
+    return sheet
 
 
 def value(sheet: dict[str, Any], name: str) -> Any:
-    return next(one["value"] for one in sheet["figures"] if one["name"] == name)
+    return next(figure["value"] for figure in sheet["figures"] if figure["name"] == name)
 
 
 def odd_runtime() -> eddy.Runtime:
@@ -92,8 +92,8 @@ def test_figures_follow_the_pushes(runtime: eddy.Runtime, server: Server) -> Non
     assert [value(sheet, name) for name in ("arrivals", "results", "changes", "state_bytes")] == [
         160, counts["results"], 1, counts["bytes"],
     ]  # fmt: skip
-    assert [one["plan"] for one in sheet["plans"]] == [B]
-    tables = {one["title"]: one for one in sheet["tables"]}
+    assert [plan["plan"] for plan in sheet["plans"]] == [B]
+    tables = {table["title"]: table for table in sheet["tables"]}
     assert tables["Changes of plan, newest first"]["rows"][0][:5] == [160, "", B, "", "asked for"]
     assert [row[1] for row in tables["Streams"]["rows"]] == ["S", "T", "U", "R"]
 
@@ -101,17 +101,17 @@ def test_figures_follow_the_pushes(runtime: eddy.Runtime, server: Server) -> Non
 def test_events_come_while_rows_are_pushed(runtime: eddy.Runtime, server: Server) -> None:
     with urlopen(f"{server.url}events", timeout=30) as events:
         assert events.headers["Content-Type"].startswith("text/event-stream")
-        found = []
+        sheets = []
         for seed in range(3):
             push(runtime, seed, 20)
             time.sleep(2 * EVERY)
             while (line := events.readline()) and not line.startswith(b"data: "):
                 pass
-            found.append(json.loads(line[6:]))
-    arrivals = [value(one, "arrivals") for one in found]
+            sheets.append(json.loads(line[6:]))
+    arrivals = [value(sheet, "arrivals") for sheet in sheets]
     assert arrivals == sorted(arrivals)
-    assert all(one.startswith("<svg") for sheet in found for plan in sheet["plans"] for one in plan["svgs"])
-    assert found[-1]["curves"]["arrivals"][-1][1] == arrivals[-1]
+    assert all(svg.startswith("<svg") for sheet in sheets for plan in sheet["plans"] for svg in plan["svgs"])
+    assert sheets[-1]["curves"]["arrivals"][-1][1] == arrivals[-1]
 
 
 def test_an_engine_is_served(server: Server) -> None:
@@ -125,10 +125,10 @@ def test_an_engine_is_served(server: Server) -> None:
         query.stop()
         time.sleep(2 * EVERY)
         sheet = figures(other)
-    tables = {one["title"]: one["rows"] for one in sheet["tables"]}
+    tables = {table["title"]: table["rows"] for table in sheet["tables"]}
     assert tables["Queries"][0][:5] == ["pairs", "stopped", 0, 0, 1]
     assert [row[3] for row in tables["Control elements, newest first"]] == ["immediate stop", "fresh start"]
-    (watermark,) = [one for one in sheet["figures"] if one["name"] == "watermark_timestamp_seconds"]
+    (watermark,) = [figure for figure in sheet["figures"] if figure["name"] == "watermark_timestamp_seconds"]
     assert (watermark["value"], watermark["shown"]) == (86_400, "1970-01-02 00:00:00")
     with pytest.raises(eddy.InputError, match=r"an eddy\.Runtime or eddy\.Engine is served, not RunningQuery"):
         eddy.serve(query, 0)  # type: ignore[arg-type]
@@ -156,11 +156,11 @@ def test_the_host_header_must_name_this_machine(server: Server) -> None:
 
 
 def test_further_names_can_be_allowed(runtime: eddy.Runtime) -> None:
-    with eddy.serve(runtime, 0, hosts=["Monitor.example"]) as found:
-        assert ask(found, "/figures", host="monitor.example")[0] == 200
-        assert ask(found, "/figures", host="other.example")[0] == 403
-    with eddy.serve(runtime, 0, hosts=["*"]) as found:
-        assert ask(found, "/figures", host="other.example")[0] == 200
+    with eddy.serve(runtime, 0, hosts=["Monitor.example"]) as served:
+        assert ask(served, "/figures", host="monitor.example")[0] == 200
+        assert ask(served, "/figures", host="other.example")[0] == 403
+    with eddy.serve(runtime, 0, hosts=["*"]) as served:
+        assert ask(served, "/figures", host="other.example")[0] == 200
 
 
 def test_a_taken_port_is_a_clear_error_and_a_closed_one_is_free(runtime: eddy.Runtime, server: Server) -> None:
@@ -202,22 +202,22 @@ def test_the_script_shows_an_event_as_text(tmp_path: Path) -> None:
     (tmp_path / "event").write_text(json.dumps(document(sheet, RecentFigures(), True)))
     (tmp_path / "page").write_bytes(page())
     command = ["node", str(Path(__file__).with_name("page.js")), str(tmp_path / "page"), str(tmp_path / "event")]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
-    assert (found["url"], found["title"]) == ("/events", "<b>odd</b>: Runtime")
-    shown = found["shown"]
+    opened = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert (opened["url"], opened["title"]) == ("/events", "<b>odd</b>: Runtime")
+    shown = opened["shown"]
     assert MEAN in shown["tables"]
     assert "Rows that arrived|3" in shown["figures"]
     assert "(S T)" in shown["plans"]
     assert "asked for" in shown["tables"]
-    assert "svg" in found["names"]
-    assert not {"script", "parsererror"} & set(found["names"])
+    assert "svg" in opened["names"]
+    assert not {"script", "parsererror"} & set(opened["names"])
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: the page is not opened in a browser")
 def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     runtime = odd_runtime()
-    with eddy.serve(runtime, 0, every=EVERY) as found, Chromium(tmp_path) as browser:
-        browser.open(found.url)
+    with eddy.serve(runtime, 0, every=EVERY) as served, Chromium(tmp_path) as browser:
+        browser.open(served.url)
         browser.wait("document.querySelectorAll('svg').length >= 3")
         shown = browser.value("document.body.innerText")
         assert MEAN in shown
@@ -238,21 +238,21 @@ def test_prometheus_reads_the_figures(runtime: eddy.Runtime, server: Server) -> 
 
     status, headers, body = ask(server, "/metrics")
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    samples = [one for family in text_string_to_metric_families(body.decode()) for one in family.samples]
-    assert {one.labels["engine"] for one in samples} == {'a"b\\'}
-    found = {(one.name, one.labels.get("stream")): one.value for one in samples}
+    samples = [sample for family in text_string_to_metric_families(body.decode()) for sample in family.samples]
+    assert {sample.labels["engine"] for sample in samples} == {'a"b\\'}
+    measured = {(sample.name, sample.labels.get("stream")): sample.value for sample in samples}
     counts = runtime.metrics()
-    assert found["eddy_arrivals_total", None] == counts["arrivals"]
-    assert found["eddy_results_total", None] == counts["results"]
-    assert found["eddy_state_bytes", None] == counts["bytes"]
-    for name, own in counts["states"].items():
-        assert found["eddy_stream_rows", name] == own["rows"]
-    buckets = [one for one in samples if one.name == "eddy_push_duration_seconds_bucket"]
-    pushes = [one.value for one in buckets]
+    assert measured["eddy_arrivals_total", None] == counts["arrivals"]
+    assert measured["eddy_results_total", None] == counts["results"]
+    assert measured["eddy_state_bytes", None] == counts["bytes"]
+    for name, state in counts["states"].items():
+        assert measured["eddy_stream_rows", name] == state["rows"]
+    buckets = [sample for sample in samples if sample.name == "eddy_push_duration_seconds_bucket"]
+    pushes = [bucket.value for bucket in buckets]
     assert (pushes, buckets[-1].labels["le"]) == (sorted(pushes), "+Inf")
-    assert pushes[-1] == found["eddy_push_duration_seconds_count", None] == runtime.pushes
-    assert found["eddy_push_duration_seconds_sum", None] > 0
-    assert "push_duration_seconds" not in {one["name"] for one in figures(server)["figures"]}
+    assert pushes[-1] == measured["eddy_push_duration_seconds_count", None] == runtime.pushes
+    assert measured["eddy_push_duration_seconds_sum", None] > 0
+    assert "push_duration_seconds" not in {figure["name"] for figure in figures(server)["figures"]}
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_the_watermark_has_a_unit(kind: pa.DataType, name: str, shown: float) ->
 
 def test_servers_of_a_process_have_names_of_their_own(runtime: eddy.Runtime) -> None:
     with eddy.serve(runtime, 0) as first, eddy.serve(runtime, 0) as second, eddy.serve(runtime, 0, name="third"):
-        assert [figures(one)["name"] for one in (first, second)] == ["eddy", "eddy-2"]
+        assert [figures(served)["name"] for served in (first, second)] == ["eddy", "eddy-2"]
         with pytest.raises(eddy.InputError, match="serves figures under the name 'third' already"):
             eddy.serve(runtime, 0, name="third")
         first.close()
@@ -284,7 +284,7 @@ def test_servers_of_a_process_have_names_of_their_own(runtime: eddy.Runtime) -> 
 
 
 def test_the_bytes_of_the_page_add_up(runtime: eddy.Runtime, server: Server) -> None:
-    (table,) = [one for one in figures(server)["tables"] if one["title"] == "Memory"]
+    (table,) = [sheet_table for sheet_table in figures(server)["tables"] if sheet_table["title"] == "Memory"]
     taken = [row[-1] for row in table["rows"]]
     assert min(taken) >= 0
     assert sum(taken) == runtime.nbytes
@@ -297,8 +297,8 @@ def test_odd_labels_and_values_survive_prometheus() -> None:
     figures = [Metric("n", "a \\ b\nc", k + 0.5, labels=(("of", name),)) for k, name in enumerate(names)]
     figures += [Metric("none", "", None), Metric("much", "", float("inf")), Metric("big", "", 1 << 60, counter=True)]
     text = exposition(Sheet("t", "n", "engine", 0.0, tuple(figures)))
-    families = {one.name: one for one in text_string_to_metric_families(text)}
-    assert {one.labels["of"]: one.value for one in families["eddy_n"].samples} == dict(
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {sample.labels["of"]: sample.value for sample in families["eddy_n"].samples} == dict(
         zip(names, [k + 0.5 for k in range(len(names))], strict=True)
     )
     assert families["eddy_big"].samples[0].value == float(1 << 60)
@@ -325,20 +325,20 @@ def test_readers_do_not_disturb_pushes() -> None:
             problems.append(problem)
 
     readers = [threading.Thread(target=look) for _ in range(4)]
-    for one in readers:
-        one.start()
+    for reader in readers:
+        reader.start()
     try:
         for seed in range(150):
             assert push(watched, seed, 20) == push(alone, seed, 20)
     finally:
         ended.set()
-        for one in readers:
-            one.join()
+        for reader in readers:
+            reader.join()
     assert not problems
     assert watched.metrics()["results"] == alone.metrics()["results"]
     assert len(set(seen)) > 10
     # Figures are those between two pushes.
-    assert {one % 80 for one in seen} == {0}
+    assert {arrivals % 80 for arrivals in seen} == {0}
 
 
 def test_a_long_push_delays_no_answer() -> None:
@@ -415,5 +415,5 @@ def test_more_readers_than_connections_are_turned_away(server: Server) -> None:
         with pytest.raises((OSError, http.client.HTTPException)):
             ask(server, "/figures")
     finally:
-        for one in lines:
-            one.close()
+        for line in lines:
+            line.close()

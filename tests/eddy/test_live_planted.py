@@ -101,8 +101,8 @@ def test_a_file_with_other_bytes_anywhere_is_not_loaded(
 def test_the_seals_are_hmacs_of_all_bytes() -> None:
     seal, memory = Seal(KEY), np.arange(256, dtype=np.uint8)
     sealed = b"first" + memory[:64].tobytes() + memory[128:192].tobytes()
-    found = seal.of_blocks(b"first", memory, np.array([[0, 64], [128, 64]]))
-    assert found == hmac.digest(seal._block_key, sealed, "sha256")
+    block_seal = seal.of_blocks(b"first", memory, np.array([[0, 64], [128, 64]]))
+    assert block_seal == hmac.digest(seal._block_key, sealed, "sha256")
     assert seal.of_index(b"head", b"index") == hmac.digest(
         seal._index_key, (4).to_bytes(8, "little") + b"headindex", "sha256"
     )

@@ -148,13 +148,13 @@ def test_a_runtime_is_saved_where_it_was_loaded(path: Path) -> None:
 
 def test_a_runtime_that_was_kept_holds_no_memory(path: Path) -> None:
     runtime = Runtime(long_query(), policy="fixed")
-    life = SavedRuntime(path, runtime)
+    saved = SavedRuntime(path, runtime)
     for _ in range(12):
         runtime.push(long_rows(0), watermark=0)
-        runtime = life.again(runtime.query)
+        runtime = saved.again(runtime.query)
     # Without a collection of cycles: one mapping is that of the engine just loaded.
     assert Path("/proc/self/maps").read_text().count(str(path)) == 1
-    life.leave()
+    saved.leave()
 
 
 def test_a_push_under_way_is_not_kept(path: Path) -> None:

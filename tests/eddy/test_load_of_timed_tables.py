@@ -39,7 +39,7 @@ def test_a_loaded_runtime_goes_on_as_one_that_saw_the_rows(order: tuple[str, ...
     pushed.push(rows(order, 0))
     loaded.load(rows(order, 0))
     for start in (5, 14):
-        expected, found = (one.push(rows(order, start)).to_pylist() for one in (pushed, loaded))
+        expected, results = (runtime.push(rows(order, start)).to_pylist() for runtime in (pushed, loaded))
         assert expected
-        assert sorted(map(repr, found)) == sorted(map(repr, expected))
+        assert sorted(map(repr, results)) == sorted(map(repr, expected))
     loaded.check()

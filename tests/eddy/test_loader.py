@@ -60,8 +60,8 @@ def test_an_interrupted_load_leaks_nothing(exported: int, monkeypatch: pytest.Mo
     del batch, batches
     gc.collect()
     assert (used() is None) == (exported == 0)
-    found = runtime.push({"R": rows(2)[0]})
-    assert found.to_pylist() == [{"R.v": 2.0, "S.v": 2.0}]
+    results = runtime.push({"R": rows(2)[0]})
+    assert results.to_pylist() == [{"R.v": 2.0, "S.v": 2.0}]
     gc.collect()
     assert used() is None
     assert runtime.push({"S": rows(1)[0]}).to_pylist() == [{"R.v": 1.0, "S.v": 1.0}]

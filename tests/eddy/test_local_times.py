@@ -36,7 +36,7 @@ FUNCTIONS = {
     **{f"DATE_TRUNC('{unit}', x)": f"x - ({LOCAL} - date_trunc('{unit}', {LOCAL}))" for unit in OF_HOURS},
     **{
         f"EXTRACT({unit} FROM x)": f"EXTRACT({unit} FROM {LOCAL})"
-        for unit in (*(one.upper() for one in (*OF_DAYS, *OF_HOURS)), "DOY")
+        for unit in (*(name.upper() for name in (*OF_DAYS, *OF_HOURS)), "DOY")
     },
 }
 
@@ -48,12 +48,12 @@ def changes(zone: str) -> npt.NDArray[np.int64]:
         return local(pa.array(seconds).cast(pa.timestamp("s", zone))) - seconds
 
     weeks = np.arange(1_100 * DAY, 24_100 * DAY, 7 * DAY)
-    found = offsets(weeks)
-    k = np.flatnonzero(found[1:] != found[:-1])
+    week_offsets = offsets(weeks)
+    k = np.flatnonzero(week_offsets[1:] != week_offsets[:-1])
     low, high = weeks[k], weeks[k + 1]
     while (high - low > 1).any():
         middle = (low + high) // 2
-        changed = offsets(middle) != found[k]
+        changed = offsets(middle) != week_offsets[k]
         low, high = np.where(changed, low, middle), np.where(changed, middle, high)
     return high
 
@@ -64,19 +64,19 @@ def local(instants: pa.Array) -> npt.NDArray[np.int64]:
 
 def test_all_zones() -> None:
     trees = {text: parse(StatementText(f"SELECT {text}")).expressions[0] for text in FUNCTIONS}
-    columns = ", ".join(f"{own} AS c{k}" for k, own in enumerate(FUNCTIONS.values()))
+    columns = ", ".join(f"{expression} AS c{k}" for k, expression in enumerate(FUNCTIONS.values()))
     chosen = random.Random(40)
     connection = duckdb.connect()
     connection.execute("LOAD icu; SET threads = 1")
     compared, known = 0, set()
     for zone in ZONES:
         moments = changes(zone)
-        own = local(pa.array(moments).cast(pa.timestamp("s", zone))).tobytes()
-        if own in known:
+        local_bytes = local(pa.array(moments).cast(pa.timestamp("s", zone))).tobytes()
+        if local_bytes in known:
             continue  # another name of one zone
-        known.add(own)
-        moments = [int(one) for one in chosen.sample(moments.tolist(), min(len(moments), 6))]
-        at = pa.array(sorted({1_000_000 * (one + after) + 123_456 for one in moments for after in AROUND}))
+        known.add(local_bytes)
+        moments = [int(moment) for moment in chosen.sample(moments.tolist(), min(len(moments), 6))]
+        at = pa.array(sorted({1_000_000 * (moment + after) + 123_456 for moment in moments for after in AROUND}))
         if not len(at):
             continue
         kind = pa.timestamp("us", zone)
@@ -88,11 +88,11 @@ def test_all_zones() -> None:
         ).to_arrow_table()
         if (np.asarray(wanted.column("own").cast(pa.int64())) != local(table.column("x"))).any():
             continue  # DuckDB has another edition of the zones
-        scalars = Scalars(StatementText(""), lambda _, own=kind: ("x", own))
+        scalars = Scalars(StatementText(""), lambda _, zoned=kind: ("x", zoned))
         values = [scalars.value(tree) for tree in trees.values()]
-        found = project({f"c{k}": value.arrow for k, value in enumerate(values)}, table)
+        computed = project({f"c{k}": value.arrow for k, value in enumerate(values)}, table)
         for k, (text, value) in enumerate(zip(FUNCTIONS, values, strict=True)):
-            ours, theirs = found.column(f"c{k}"), wanted.column(f"c{k}").cast(value.kind)
+            ours, theirs = computed.column(f"c{k}"), wanted.column(f"c{k}").cast(value.kind)
             if ours != theirs:
                 i = next(i for i in range(len(at)) if ours[i] != theirs[i])
                 raise AssertionError(f"{text} of {table['x'][i]}: {ours[i]}, and {theirs[i]} in DuckDB")

@@ -19,7 +19,7 @@ def push(runtime: eddy.Runtime, key: object = 1) -> None:
 
 def test_no_handler_is_installed_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     handlers = logging.getLogger("eddy").handlers
-    assert [type(one) for one in handlers] == [logging.NullHandler]
+    assert [type(handler) for handler in handlers] == [logging.NullHandler]
     with pytest.raises(eddy.InputError):
         push(eddy.Runtime(QUERY), "a")
     assert capfd.readouterr() == ("", "")
@@ -33,7 +33,7 @@ def test_a_refused_push_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
         runtime.transition("R S")
     with pytest.raises(eddy.SnapshotError):
         eddy.Runtime.restore(b"none", QUERY)
-    assert [(one.name, one.levelname) for one in caplog.records] == [("eddy", "WARNING")] * 3
+    assert [(record.name, record.levelname) for record in caplog.records] == [("eddy", "WARNING")] * 3
     said = caplog.messages
     assert said[0].startswith("push was refused: InputError: stream R: column 'k' is string")
     assert said[1].startswith("transition was refused: PlanError: plan 'R S' lacks T")

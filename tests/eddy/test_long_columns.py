@@ -37,17 +37,17 @@ def pushes(kind: pa.DataType, output: str) -> tuple[list[pa.Table], eddy.Runtime
     ]
     query = eddy.Query(streams, ["R.k = S.k"], where=where)
     runtime = eddy.Runtime(query, output=output, policy="fixed")
-    found = []
+    tables = []
     for start in range(0, 120, 20):
         rows = range(start, start + 20)
         values = to_arrow([VALUES[kind][n % 3] if n % 8 else None for n in rows], kind)
         batch = pa.RecordBatch.from_arrays([pa.array([n % 4 for n in rows]), pa.array(rows), values], schema=schema)
-        found.append(runtime.push({"R": batch, "S": batch}, [0, 1] * 20))
+        tables.append(runtime.push({"R": batch, "S": batch}, [0, 1] * 20))
         data = runtime.snapshot()
         runtime = eddy.Runtime.restore(data, query)
         runtime.check()
         assert runtime.snapshot() == data
-    return found, runtime
+    return tables, runtime
 
 
 @pytest.mark.campaign(6)
@@ -58,10 +58,10 @@ def test_what_one_array_cannot_hold_comes_in_several(
     whole, _ = pushes(kind, output)
     monkeypatch.setattr(stairs.plain_types, "MOST_BYTES", 700)
     cut, _ = pushes(kind, output)
-    for one, other in zip(whole, cut, strict=True):
+    for uncut, other in zip(whole, cut, strict=True):
         other.validate(full=True)
-        assert other.schema == one.schema
-        assert text_rows(other) == text_rows(one)
+        assert other.schema == uncut.schema
+        assert text_rows(other) == text_rows(uncut)
     assert max(column.num_chunks for table in whole for column in table.columns) == 1
     assert max(column.num_chunks for table in cut for column in table.columns) > 3
 
@@ -101,13 +101,13 @@ def test_results_with_more_values_than_the_index_of_a_dictionary_can_say() -> No
     runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"], select=["R.x"]))
     values = [f"value {n}" for n in range(300)]
     for first in range(0, 300, 100):
-        own = small_dictionary(values[first : first + 100])
-        runtime.push({"R": pa.record_batch([pa.array([1] * 100), own], schema=schema)})
-    one = pa.record_batch([pa.array([1]), small_dictionary(["q"])], schema=schema)
-    found = runtime.push({"S": one})
-    found.validate(full=True)
-    assert found.schema.types == [schema.field("x").type]
-    assert sorted(found["R.x"].to_pylist()) == sorted(values)
+        column = small_dictionary(values[first : first + 100])
+        runtime.push({"R": pa.record_batch([pa.array([1] * 100), column], schema=schema)})
+    batch = pa.record_batch([pa.array([1]), small_dictionary(["q"])], schema=schema)
+    results = runtime.push({"S": batch})
+    results.validate(full=True)
+    assert results.schema.types == [schema.field("x").type]
+    assert sorted(results["R.x"].to_pylist()) == sorted(values)
 
 
 def test_a_table_whose_chunks_are_too_much_for_one_array_is_refused() -> None:

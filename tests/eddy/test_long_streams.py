@@ -57,12 +57,12 @@ def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int, 
     runtime = eddy.Runtime(case.query(), "R (S T)", ids_only=True, renumber_at=renumber_at)
     oracle = case.oracle()
     for at in range(0, len(arrivals), push_rows):
-        one = BatchedPush(tuple(arrivals[at : at + push_rows]))
-        table = runtime.push(one.batches(case), one.order())
-        outcomes = feed(case, oracle, one.arrivals)
+        push = BatchedPush(tuple(arrivals[at : at + push_rows]))
+        table = runtime.push(push.batches(case), push.order())
+        outcomes = feed(case, oracle, push.arrivals)
         assert_same(id_rows(case, table), results(outcomes), "ids of a push")
         late = {name: text_rows(rows) for name, rows in runtime.late().items() if rows.num_rows}
-        assert late == late_rows(case, one.arrivals, outcomes)
+        assert late == late_rows(case, push.arrivals, outcomes)
         if at % (push_rows * 50) == 0:
             runtime.check()
     runtime.check()
@@ -78,9 +78,9 @@ def test_keys_of_text_come_and_go(push_rows: int) -> None:
     oracle = case.oracle()
     total = 0
     for at in range(0, len(arrivals), push_rows):
-        one = BatchedPush(tuple(arrivals[at : at + push_rows]))
-        expected = results(feed(case, oracle, one.arrivals))
-        assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
+        push = BatchedPush(tuple(arrivals[at : at + push_rows]))
+        expected = results(feed(case, oracle, push.arrivals))
+        assert_same(id_rows(case, runtime.push(push.batches(case), push.order())), expected, "ids of a push")
         total += len(expected)
     runtime.check()
     assert total > 500
@@ -118,9 +118,9 @@ def test_many_streams_with_a_transition(strategy: StrategyName, n: int) -> None:
     for part in range(6):
         if part == 2 and strategy != "symmetric-hash":
             runtime.transition(plans[1])
-        one = BatchedPush(tuple(arrivals[part * n // 2 : (part + 1) * n // 2]))
-        expected = results(feed(case, oracle, one.arrivals))
-        assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
+        push = BatchedPush(tuple(arrivals[part * n // 2 : (part + 1) * n // 2]))
+        expected = results(feed(case, oracle, push.arrivals))
+        assert_same(id_rows(case, runtime.push(push.batches(case), push.order())), expected, "ids of a push")
         total += len(expected)
     runtime.check()
     assert total == 3

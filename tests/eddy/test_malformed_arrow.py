@@ -207,4 +207,4 @@ def test_malformed_columns_of_data_frames_are_refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    print("\n".join(one for damage in DAMAGED for one in _answers(damage)), end="")
+    print("\n".join(answer for damage in DAMAGED for answer in _answers(damage)), end="")

@@ -41,7 +41,7 @@ def pushed(strategy: StrategyName, plans: list[str]) -> tuple[Runtime, list[pa.T
         for _ in range(3):
             order = [rng.choice(NAMES) for _ in range(200)]
             keys = {name: [rng.randrange(4) for _ in range(order.count(name))] for name in NAMES}
-            rows = {name: pa.record_batch({"k": pa.array(own, pa.int64())}) for name, own in keys.items()}
+            rows = {name: pa.record_batch({"k": pa.array(column, pa.int64())}) for name, column in keys.items()}
             tables.append(runtime.push(rows, [NAMES.index(name) for name in order]))
     return runtime, tables
 
@@ -50,12 +50,12 @@ def pushed(strategy: StrategyName, plans: list[str]) -> tuple[Runtime, list[pa.T
 def test_nothing_is_stored_and_a_transition_is_over_at_once(strategy: StrategyName) -> None:
     backwards, bushy = " ".join(NAMES[::-1]), f"({' '.join(NAMES[:4])}) ({' '.join(NAMES[4:])})"
     plans = [] if strategy == "symmetric-hash" else [backwards, bushy]
-    runtime, found = pushed(strategy, plans)
+    runtime, tables = pushed(strategy, plans)
     assert runtime.stairs == []
     _, expected = pushed("mjoin", plans)
-    assert sum(one.num_rows for one in expected) > 100
-    assert [one.sort_by([(name, "ascending") for name in one.column_names]) for one in found] == [
-        one.sort_by([(name, "ascending") for name in one.column_names]) for one in expected
+    assert sum(table.num_rows for table in expected) > 100
+    assert [table.sort_by([(name, "ascending") for name in table.column_names]) for table in tables] == [
+        table.sort_by([(name, "ascending") for name in table.column_names]) for table in expected
     ]
     for change in runtime.history().to_pylist():
         assert change["ended"] is not None

@@ -27,7 +27,9 @@ CYCLE = {"R": "ab", "S": "bc", "T": "ca"}
 
 def query(columns: dict[str, str], size: int = 1000, where: pc.Expression | None = None) -> Query:
     """Return a join of streams with these columns, on the columns of equal names."""
-    schemas = {name: pa.schema([(column, pa.int64()) for column in own]) for name, own in columns.items()}
+    schemas = {
+        name: pa.schema([(column, pa.int64()) for column in stream_columns]) for name, stream_columns in columns.items()
+    }
     streams = [Stream(name, schema, window=Rows(size)) for name, schema in schemas.items()]
     letters = dict.fromkeys("".join(columns.values()))
     pairs = [pair for letter in letters for pair in pairwise([(n, letter) for n in columns if letter in columns[n]])]
@@ -40,8 +42,8 @@ def push(runtime: Runtime, name: str, *rows: Sequence[int]) -> list[dict[str, An
     batch = pa.record_batch([pa.array(column, pa.int64()) for column in zip(*rows, strict=True)], schema=schema)
     table = runtime.push({name: batch})
     runtime.check()
-    found: list[dict[str, Any]] = table.to_pylist()
-    return found
+    results: list[dict[str, Any]] = table.to_pylist()
+    return results
 
 
 def marks(runtime: Runtime) -> int:
@@ -124,7 +126,9 @@ def test_marks_do_not_follow_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the restriction to a spanning tree, the last row would find its own mark at the end of the circle."""
     assert in_a_circle() == [0, 0, 0, 0, 0, 0, 1]
     monkeypatch.setattr(
-        JoinGraph, "forest", lambda graph: frozenset((i, c) for i, own in enumerate(graph.attributes) for c in own)
+        JoinGraph,
+        "forest",
+        lambda graph: frozenset((i, c) for i, attributes in enumerate(graph.attributes) for c in attributes),
     )
     assert in_a_circle() == [0, 0, 0, 0, 0, 0, 0]
 
@@ -133,14 +137,16 @@ def random_pushes(columns: dict[str, str], sizes: dict[str, int], n: int, seed: 
     """Return pushes of 500 rows with uniform keys 0 .. sizes[column] - 1; in one stream, most keys of a column miss."""
     rng = np.random.default_rng(seed)
     last = [*columns.values()][-1][-1]
-    sparse = next(name for name, own in columns.items() if last in own and len(own) > 1)
+    sparse = next(
+        name for name, stream_columns in columns.items() if last in stream_columns and len(stream_columns) > 1
+    )
     made = []
     for _ in range(n // 500):
         order = rng.integers(0, len(columns), 500).astype(np.uint8)
         batches = {}
-        for i, (name, own) in enumerate(columns.items()):
+        for i, (name, stream_columns) in enumerate(columns.items()):
             count = int((order == i).sum())
-            drawn = {column: rng.integers(0, sizes[column], count) for column in own}
+            drawn = {column: rng.integers(0, sizes[column], count) for column in stream_columns}
             if name == sparse:
                 drawn[last] = np.where(rng.random(count) < 0.01, drawn[last], drawn[last] + 10**6)
             batches[name] = pa.record_batch(drawn)
@@ -173,13 +179,13 @@ def test_results_are_the_same_with_and_without_marks(
         stairs.stems, "links_of", lambda graph: (np.zeros((0, N_FIELDS), np.int64), np.zeros((1, 2), np.int64))
     )
     without = Runtime(join, **options)
-    most = found = 0
+    most = result_count = 0
     for batches, order in random_pushes(columns, sizes, 30_000, seed=1):
         mine, theirs = with_marks.push(batches, order), without.push(batches, order)
         assert_same(rows_of(mine), rows_of(theirs), "results")
-        found += mine.num_rows
+        result_count += mine.num_rows
         most = max(most, marks(with_marks))
-    assert found > 50
+    assert result_count > 50
     assert most > 100
     assert marks(without) == 0
     probed = [runtime.metrics()["matches"] for runtime in (with_marks, without)]
@@ -225,10 +231,10 @@ def test_learning_goes_on_in_a_snowflake_that_few_of_its_marks_serve_directly() 
     rng = np.random.default_rng(1)
     for _ in range(100):
         batches, order = {}, rng.integers(0, 7, 2000).astype(np.uint8)
-        for count, (name, own) in zip(np.bincount(order, minlength=7), columns.items(), strict=True):
-            drawn = {column: rng.integers(0, 83 if column in "abc" else 1000, count) for column in own}
+        for count, (name, stream_columns) in zip(np.bincount(order, minlength=7), columns.items(), strict=True):
+            drawn = {column: rng.integers(0, 83 if column in "abc" else 1000, count) for column in stream_columns}
             if name in "CU":
-                drawn[own[-1]] += 10**6 * (rng.random(count) < 0.98)
+                drawn[stream_columns[-1]] += 10**6 * (rng.random(count) < 0.98)
             batches[name] = pa.record_batch(drawn)
         for runtime in runtimes:
             runtime.push(batches, order)

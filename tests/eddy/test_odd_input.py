@@ -101,7 +101,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "said"), [one[1:] for one in WRONG], ids=[one[0] for one in WRONG])
+@pytest.mark.parametrize(("build", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
 def test_a_wrong_query_says_what_to_do(build: Callable[[], Any], said: str) -> None:
     with pytest.raises(eddy.QueryError, match=said):
         build()
@@ -176,9 +176,9 @@ def test_an_order_means_the_same_as_a_list_and_in_every_type_of_integers(order: 
     wanted = said(np.array(order, np.int64))
     assert said(order) == wanted
     for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint64, ">i4", ">i8"):
-        if all(np.iinfo(kind).min <= one <= np.iinfo(kind).max for one in order):
+        if all(np.iinfo(kind).min <= place <= np.iinfo(kind).max for place in order):
             assert said(np.array(order, kind)) == wanted
-    assert isinstance(wanted, str) == (not all(0 <= one < 2 for one in order))
+    assert isinstance(wanted, str) == (not all(0 <= place < 2 for place in order))
 
 
 @pytest.mark.parametrize("order", [[[0], [0, 1]], "RR", [None, 0], pa.array([0, None]), iter([0, 0]), [True, False]])
@@ -197,7 +197,7 @@ def test_any_text_names_a_column_or_a_stream(name: str) -> None:
     def quoted(text: str) -> str:
         return '"' + text.replace('"', '""') + '"'
 
-    streams = [eddy.Stream(one, schema) for one in (first, "S")]
+    streams = [eddy.Stream(stream_name, schema) for stream_name in (first, "S")]
     runtime = eddy.Runtime(eddy.Query(streams, [f"{quoted(first)}.{quoted(name)} = S.{quoted(name)}"]))
     rows = pa.record_batch([pa.array([1])], schema=schema)
     runtime.push({first: rows})

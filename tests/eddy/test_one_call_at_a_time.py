@@ -100,7 +100,7 @@ def test_a_policy_does_not_call_its_runtime_back() -> None:
 
 def test_threads_take_turns_or_are_refused() -> None:
     runtime = eddy.Runtime(query(), count_only=True)
-    taken, refused, found, problems = [0, 0], [0, 0], [0, 0], []
+    taken, refused, matched, problems = [0, 0], [0, 0], [0, 0], []
     begin = threading.Barrier(2)
 
     def work(n: int) -> None:
@@ -109,7 +109,7 @@ def test_threads_take_turns_or_are_refused() -> None:
             try:
                 table = runtime.push({"RS"[n]: rows(*range(10))})
                 taken[n] += 1
-                found[n] += table["count"][0].as_py()
+                matched[n] += table["count"][0].as_py()
             except eddy.StateError as error:
                 refused[n] += "another thread" in str(error)
             except BaseException as error:
@@ -132,7 +132,7 @@ def test_threads_take_turns_or_are_refused() -> None:
     assert runtime.pushes == sum(taken)
     assert taken[0] + refused[0] == taken[1] + refused[1] == 200
     # Each push matches the ten rows of the other stream, once there are any.
-    assert sum(found) >= 10 * (sum(taken) - max(taken)) - 10
+    assert sum(matched) >= 10 * (sum(taken) - max(taken)) - 10
 
 
 def test_a_turn_whose_holder_runs_no_more_is_free() -> None:

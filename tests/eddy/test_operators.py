@@ -127,7 +127,7 @@ def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
     made = Drive(request.param)
     yield made
     assert made.pipeline.n_results, "the test should not be about nothing"
-    assert {type(one) for one in made.pipeline.operators} == made.operators
+    assert {type(operator) for operator in made.pipeline.operators} == made.operators
     made.runtime.check()
 
 
@@ -137,12 +137,12 @@ def test_a_push_that_is_rolled_back_leaves_no_trace(drive: Drive) -> None:
         rows, pipeline = drive.rows(), drive.pipeline
         before = state(drive.runtime)
         prepare(pipeline, rows, None, None)
-        for one in reversed(pipeline.operators):
-            one.roll_back()
-            one.roll_back()
+        for operator in reversed(pipeline.operators):
+            operator.roll_back()
+            operator.roll_back()
         pipeline.roll_back()
-        for one in pipeline.operators:
-            one.check()
+        for operator in pipeline.operators:
+            operator.check()
         assert state(drive.runtime) == before
         assert sorted(text_rows(drive.runtime.push(rows))) == sorted(text_rows(twin.push(rows)))
 
@@ -151,8 +151,8 @@ def test_nothing_under_way_is_nothing_to_roll_back(drive: Drive) -> None:
     for _ in range(12):
         drive.runtime.push(drive.rows())
         before = state(drive.runtime)
-        for one in drive.pipeline.operators:
-            one.roll_back()
+        for operator in drive.pipeline.operators:
+            operator.roll_back()
         assert state(drive.runtime) == before
 
 
@@ -161,9 +161,9 @@ def test_operators_settle_once_or_twice(drive: Drive) -> None:
     for _ in range(12):
         rows, pipeline = drive.rows(), drive.pipeline
         prepared = prepare(pipeline, rows, None, None)
-        for one, record in zip(pipeline.operators, prepared.commit.operators, strict=True):
-            one.settle(record)
-            one.settle(record, again=True)
+        for operator, record in zip(pipeline.operators, prepared.commit.operators, strict=True):
+            operator.settle(record)
+            operator.settle(record, again=True)
         pipeline.settle(prepared)
         assert sorted(text_rows(prepared.results)) == sorted(text_rows(twin.push(rows)))
         assert drive.runtime.snapshot() == twin.snapshot()
@@ -193,4 +193,4 @@ def test_what_a_pipeline_weighs_is_what_its_operators_weigh(drive: Drive) -> Non
     for _ in range(12):
         drive.runtime.push(drive.rows())
     aside = drive.pipeline.late.rows.nbytes + drive.pipeline.failed.rows.nbytes
-    assert drive.runtime.nbytes == aside + sum(one.nbytes for one in drive.pipeline.operators)
+    assert drive.runtime.nbytes == aside + sum(operator.nbytes for operator in drive.pipeline.operators)

@@ -31,15 +31,15 @@ def emitted(strategy: str, *, ordered: bool, output: str = "append") -> list[lis
     random = Random(4)
     query = Query([Stream(name, KEYS, window=Rows(6)) for name in "RST"], JOIN)
     runtime = Runtime(query, PLANS[0], strategy=strategy, policy="fixed", ids_only=True, ordered=ordered, output=output)  # type: ignore[arg-type]
-    found = []
+    results = []
     for step in range(STEPS):
         at = runtime.position + random.randrange(8)
         if STRATEGIES[strategy].changes and step % 3 == 1:
             runtime.transition(PLANS[step % len(PLANS)], at)
         order = [random.randrange(3) for _ in range(15)]
         rows = {name: batch(*(random.randrange(2) for _ in range(order.count(i)))) for i, name in enumerate("RST")}
-        found.append(ids(runtime.push(rows, order)))
-    return found
+        results.append(ids(runtime.push(rows, order)))
+    return results
 
 
 def breaks(results: list[tuple[int, ...]]) -> int:
@@ -48,9 +48,9 @@ def breaks(results: list[tuple[int, ...]]) -> int:
 
 
 def test_all_strategies_give_one_order_in_which_the_timestamp_order_lemma_holds() -> None:
-    found = [emitted(strategy, ordered=True) for strategy in STRATEGIES]
-    assert all(one == found[0] for one in found)
-    results = list(chain.from_iterable(found[0]))
+    orders = [emitted(strategy, ordered=True) for strategy in STRATEGIES]
+    assert all(order == orders[0] for order in orders)
+    results = list(chain.from_iterable(orders[0]))
     assert len(results) > 200
     assert breaks(results) == 0
     # Lists are walked from the newest tuple on, so without the option it does not hold.
@@ -58,8 +58,8 @@ def test_all_strategies_give_one_order_in_which_the_timestamp_order_lemma_holds(
 
 
 def test_a_changelog_is_the_same_under_all_strategies() -> None:
-    found = [emitted(strategy, ordered=True, output="changelog") for strategy in STRATEGIES]
-    assert all(one == found[0] for one in found)
+    changelogs = [emitted(strategy, ordered=True, output="changelog") for strategy in STRATEGIES]
+    assert all(changelog == changelogs[0] for changelog in changelogs)
 
 
 def stacked(strategy: str) -> list[tuple[int, ...]]:
@@ -70,22 +70,24 @@ def stacked(strategy: str) -> list[tuple[int, ...]]:
     made = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("s", pa.int64()), ("t", pa.int64())])
     pair = [Stream("P", made, window=Rows(7)), Stream("U", KEYS, window=Rows(7))]
     above = Runtime(Query(pair, ["P.k = U.k"], select=["P.r", "P.s", "P.t"]), ordered=True)
-    found: list[tuple[int, ...]] = []
+    joined: list[tuple[int, ...]] = []
     for time in range(150):
         row = pa.record_batch({"k": [random.randrange(2)], "t": [time]}, schema=TIMED)
         if time == 60 and STRATEGIES[strategy].changes:
             below.transition(PLANS[1])
         results = below.push({random.choice("RST"): row}).rename_columns(made.names)
         above.push({"P": results}, [0] * len(results))
-        found += [tuple(one.values()) for one in above.push({"U": batch(random.randrange(2))}, [1]).to_pylist()]
-    return found
+        joined += [
+            tuple(joined_row.values()) for joined_row in above.push({"U": batch(random.randrange(2))}, [1]).to_pylist()
+        ]
+    return joined
 
 
 def test_windows_of_rows_over_the_results_are_the_same_under_all_strategies() -> None:
     """Which results are the newest seven depends on their order within an arrival."""
-    found = [stacked(strategy) for strategy in STRATEGIES]
-    assert len(found[0]) > 100
-    assert all(one == found[0] for one in found)
+    orders = [stacked(strategy) for strategy in STRATEGIES]
+    assert len(orders[0]) > 100
+    assert all(order == orders[0] for order in orders)
 
 
 def test_the_option_survives_a_snapshot() -> None:

@@ -39,11 +39,11 @@ def test_a_column_comes_out_as_it_went_in(kind: pa.DataType, push_rows: int) -> 
         order = np.tile(np.array([0, 1], np.int64), part.num_rows)
         tables.append(runtime.push({"R": part, "S": part}, order))
     runtime.check()
-    found = pa.concat_tables(tables)
-    assert found.schema.types == [kind, kind]
-    found.validate(full=True)
+    results = pa.concat_tables(tables)
+    assert results.schema.types == [kind, kind]
+    results.validate(full=True)
     expected = pa.table({"left": every.column("x"), "right": every.column("x")})
-    assert text_rows(found) == text_rows(expected)
+    assert text_rows(results) == text_rows(expected)
 
 
 def test_results_outlive_the_state_they_came_from() -> None:

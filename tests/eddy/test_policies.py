@@ -56,10 +56,11 @@ class World:
     def push(self, **batches: Columns) -> World:
         """Push rows, streams in turn, and take samples of them."""
         made = {
-            name: pa.record_batch({c: pa.array(v, pa.int64()) for c, v in one.items()}) for name, one in batches.items()
+            name: pa.record_batch({c: pa.array(v, pa.int64()) for c, v in columns.items()})
+            for name, columns in batches.items()
         }
         names = [stream.name for stream in self.query.streams]
-        order = np.concatenate([[names.index(name)] * len(one) for name, one in made.items()])
+        order = np.concatenate([[names.index(name)] * len(batch) for name, batch in made.items()])
         self.runtime.push(made, order=self.rng.permutation(order))
         self.runtime._pipeline.join.router.look()
         return self
@@ -79,7 +80,7 @@ class World:
 
     def first_hop(self, tree: Tree, stream: str) -> str:
         """Return the first stream that tuples of a stream probe."""
-        names = [one.name for one in self.query.streams]
+        names = [query_stream.name for query_stream in self.query.streams]
         return names[route(tree, names.index(stream), self.query.graph)[0].stream]
 
 
@@ -101,15 +102,15 @@ def snowflake() -> World:
 
 
 def test_every_policy_is_registered_by_its_name() -> None:
-    found = set[type]()
+    classes = set[type]()
     for module in pkgutil.iter_modules(policies.__path__, f"{policies.__name__}."):
         kinds = [kind for kind in vars(importlib.import_module(module.name)).values() if inspect.isclass(kind)]
-        found |= {kind for kind in kinds if hasattr(kind, "decide") and kind is not Policy}
-    assert found == set(POLICIES.values())
+        classes |= {kind for kind in kinds if hasattr(kind, "decide") and kind is not Policy}
+    assert classes == set(POLICIES.values())
     assert all(make().name == name for name, make in POLICIES.items())
 
 
-@pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda policy: policy.name)
 def test_the_arm_with_fewest_partners_comes_first(policy: Policy) -> None:
     world = snowflake()
     decision = policy.decide(world.view)
@@ -123,7 +124,7 @@ def test_the_arm_with_fewest_partners_comes_first(policy: Policy) -> None:
     assert again is None or world.first_hop(world.view.tree_of(again.plan), "F") == "C"
 
 
-@pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda policy: policy.name)
 def test_a_long_chain_is_cut_where_it_breaks(policy: Policy) -> None:
     """A tuple of the middle of a chain first probes the side with one match, then the one with ten."""
     columns = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
@@ -203,7 +204,7 @@ def test_a_margin_keeps_what_is_nearly_as_good() -> None:
 def test_greedy_orders_are_connected_whatever_they_start_with(columns: dict[str, str]) -> None:
     world = World(columns)
     for _ in range(2):
-        world.push(**{name: {c: world.draw(9, 60) for c in own} for name, own in columns.items()})
+        world.push(**{name: {c: world.draw(9, 60) for c in letters} for name, letters in columns.items()})
     view = world.view
     orders = set(connected_orders(view.masks))
     for conditional in (False, True):
@@ -330,16 +331,16 @@ def test_what_is_worth_storing_fits_and_pays() -> None:
     world = rates(World(RATES, "R (S (T U))", rows=120), ["R"])
     view = world.view
     cost, benefits = view.benefits(view.tree)
-    found = view.worth_storing(view.tree)
-    assert found == {one.state for one in benefits if one.net > 0}
-    assert view.stored_cost(view.tree, found) == pytest.approx(
-        cost - sum(one.net for one in benefits if one.state in found)
+    states = view.worth_storing(view.tree)
+    assert states == {benefit.state for benefit in benefits if benefit.net > 0}
+    assert view.stored_cost(view.tree, states) == pytest.approx(
+        cost - sum(benefit.net for benefit in benefits if benefit.state in states)
     )
-    assert view.considered[view.tree, found] == view.stored_cost(view.tree, found)
-    paying = sorted((one for one in benefits if one.net > 0), key=lambda one: one.n_bytes)
+    assert view.considered[view.tree, states] == view.stored_cost(view.tree, states)
+    paying = sorted((benefit for benefit in benefits if benefit.net > 0), key=lambda benefit: benefit.n_bytes)
     room = paying[0].n_bytes
     tight = replace(view, room=room, considered={}).worth_storing(view.tree)
-    assert sum(one.n_bytes for one in benefits if one.state in tight) <= room
+    assert sum(benefit.n_bytes for benefit in benefits if benefit.state in tight) <= room
 
 
 # --- plans that store all their states -------------------------------------------------------------------------------
@@ -356,7 +357,9 @@ FANS: dict[str, dict[str, int]] = {
 
 def fans(world: World, times: int = 8) -> World:
     for _ in range(times):
-        world.push(**{name: {c: world.draw(keys, 60) for c, keys in own.items()} for name, own in FANS.items()})
+        world.push(
+            **{name: {c: world.draw(keys, 60) for c, keys in key_ranges.items()} for name, key_ranges in FANS.items()}
+        )
     return world
 
 
@@ -369,7 +372,11 @@ def all_plans(view: View) -> list[Tree]:
 @pytest.mark.parametrize("strategy", PIPELINED)
 def test_cost_finds_the_plan_whose_states_cost_least(strategy: StrategyName) -> None:
     """The strategy stores all states, equal rates or not: the policy weighs each plan with the states that it has."""
-    world = fans(World({name: "".join(own) for name, own in FANS.items()}, "((R S) T) U", rows=120, strategy=strategy))
+    world = fans(
+        World(
+            {name: "".join(key_ranges) for name, key_ranges in FANS.items()}, "((R S) T) U", rows=120, strategy=strategy
+        )
+    )
     view = world.view
     assert view.pipelined
     assert view.kept(view.tree) == frozenset(states_of(view.tree, view.masks))
@@ -388,7 +395,7 @@ def test_a_bushy_plan_is_found_at_equal_rates() -> None:
     keys = {"a": 500, "b": 500, "c": 4, "d": 500, "e": 500}
     world = World(columns, "((((P Q) M) S) T) U", rows=120, strategy="jisc")
     for _ in range(8):
-        world.push(**{name: {c: world.draw(keys[c], 60) for c in own} for name, own in columns.items()})
+        world.push(**{name: {c: world.draw(keys[c], 60) for c in letters} for name, letters in columns.items()})
     decision = Cost().decide(world.view)
     assert decision is not None
     halves = {frozenset(side.streams) for side in world.view.tree_of(decision.plan).children}
@@ -396,10 +403,14 @@ def test_a_bushy_plan_is_found_at_equal_rates() -> None:
 
 
 def test_a_plan_whose_states_do_not_fit_is_not_chosen() -> None:
-    world = fans(World({name: "".join(own) for name, own in FANS.items()}, "((R S) T) U", rows=120, strategy="jisc"))
+    world = fans(
+        World(
+            {name: "".join(key_ranges) for name, key_ranges in FANS.items()}, "((R S) T) U", rows=120, strategy="jisc"
+        )
+    )
     view = world.view
     sizes = {
-        tree: sum(one.n_bytes for one in view.benefits(tree)[1] if one.state in view.kept(tree))
+        tree: sum(benefit.n_bytes for benefit in view.benefits(tree)[1] if benefit.state in view.kept(tree))
         for tree in all_plans(view)
     }
     tight = replace(view, room=min(sizes.values()) - 1, considered={})

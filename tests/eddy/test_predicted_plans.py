@@ -20,8 +20,10 @@ FANOUTS = {"a": 1, "b": 4, "c": 16, "d": 2, "x": 2, "y": 1, "z": 8}
 def rows_of(query: eddy.Query, seed: int, count: int = 64) -> dict[str, pa.RecordBatch]:
     rng = np.random.default_rng(seed)
     return {
-        one.name: pa.record_batch({c: rng.integers(0, 64 // FANOUTS[c], count) for c in one.schema.names}, one.schema)
-        for one in query.streams
+        stream.name: pa.record_batch(
+            {c: rng.integers(0, 64 // FANOUTS[c], count) for c in stream.schema.names}, stream.schema
+        )
+        for stream in query.streams
     }
 
 
@@ -34,7 +36,7 @@ def filled(columns: dict[str, str]) -> eddy.Runtime:
 
 
 def test_it_orders_plans_as_trials_on_live_rows_do() -> None:
-    columns = {name: own for name, own in STAR.items() if name not in "XYZ"}
+    columns = {name: letters for name, letters in STAR.items() if name not in "XYZ"}
     runtime = filled(columns)
     table = eddy.plans(runtime.query, runtime.stats(), 10_000)
     view = runtime._pipeline.join.router.view_now()
@@ -50,7 +52,7 @@ def test_it_orders_plans_as_trials_on_live_rows_do() -> None:
 
 
 def test_the_results_that_it_predicts_are_those_that_come() -> None:
-    runtime = filled({name: own for name, own in STAR.items() if name not in "XYZ"})
+    runtime = filled({name: letters for name, letters in STAR.items() if name not in "XYZ"})
     before = runtime.metrics()
     table = eddy.plans(runtime.query, runtime.stats())
     order = np.tile(np.arange(5), 64)

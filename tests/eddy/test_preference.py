@@ -33,7 +33,7 @@ def preferred(
     near = Samples(Modules(graph)).neighbours
 
     def profile(i: int) -> np.ndarray:
-        return np.array([[partners.get((one.stream, one.by), 1.0) for one in near[i]]])
+        return np.array([[partners.get((neighbour.stream, neighbour.by), 1.0) for neighbour in near[i]]])
 
     return preference(graph, SimpleNamespace(neighbours=near, profile=profile), present)  # type: ignore[arg-type]
 
@@ -66,8 +66,8 @@ def test_a_stream_without_a_preference_is_probed_by_the_class_bound_first() -> N
 
 def test_another_process_goes_on_with_the_preference() -> None:
     strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._pipeline.join.strategy
-    own = [list(classes) for classes in cycle().attributes]
-    for kept in (None, [[], own[1][::-1], [], []], own):
+    attributes = [list(classes) for classes in cycle().attributes]
+    for kept in (None, [[], attributes[1][::-1], [], []], attributes):
         strategy.load_parts(Parts({**strategy.to_parts(), "prefer": kept}, Held(), "a strategy"))
         assert strategy.to_parts()["prefer"] == kept
 

@@ -28,23 +28,23 @@ WHOLE = f"{CLICKS}\n{IN};\n{BUYS}\n{IN};\n{OUT};\nINSERT INTO sales {SELECT};\n"
 
 
 def test_a_program_has_its_queries_with_their_inputs_and_targets() -> None:
-    (one,) = check_program(f"-- a comment; with a semicolon\n{WHOLE}\n;")
-    assert (one.target.name, list(one.inputs)) == ("sales", ["clicks", "buys"])
-    assert one.query.output_schema.names == ["k", "page", "price"]
-    assert one.query.streams[0].schema.field("at").type == pa.timestamp("us")
-    assert describe(one) == "sales: clicks (files p), buys (files p) -> print"
+    (insertion,) = check_program(f"-- a comment; with a semicolon\n{WHOLE}\n;")
+    assert (insertion.target.name, list(insertion.inputs)) == ("sales", ["clicks", "buys"])
+    assert insertion.query.output_schema.names == ["k", "page", "price"]
+    assert insertion.query.streams[0].schema.field("at").type == pa.timestamp("us")
+    assert describe(insertion) == "sales: clicks (files p), buys (files p) -> print"
 
 
 def test_several_queries_read_tables_that_stand_behind_them() -> None:
     more = f"INSERT INTO more WITH x AS (SELECT * FROM buys) {SELECT.replace('buys', 'x')}"
     text = f"{more}; INSERT INTO sales {SELECT}; {CLICKS} {IN}; {BUYS} {IN}; {OUT}; {OUT.replace('sales', 'more')}"
-    assert [one.target.name for one in check_program(text)] == ["more", "sales"]
+    assert [insertion.target.name for insertion in check_program(text)] == ["more", "sales"]
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/guide/run.md"])
 def test_the_programs_of_the_documents_are_right(document: str) -> None:
     (text,) = re.findall(r"```sql\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    assert [describe(one) for one in check_program(text)] == [
+    assert [describe(insertion) for insertion in check_program(text)] == [
         "sales: clicks (kafka clicks), buys (files in/buys) -> delta out/sales"
     ]
     assert document != "README.md" or len(text.splitlines()) <= 12
@@ -152,20 +152,20 @@ def test_a_table_has_the_columns_of_its_changes(options: str, columns: list[str]
     orders = "CREATE TABLE orders (no BIGINT, buyer BIGINT, v BIGINT, PRIMARY KEY (no) NOT ENFORCED)"
     orders = f"{orders} WITH ('connector' = 'files', 'path' = 'q', 'version' = 'v')"
     insert = "INSERT INTO sales SELECT no, city FROM orders JOIN users ON buyer = id"
-    (one,) = check_program(f"{users}; {orders}; {OUT}; {insert}")
-    assert frame_schema(one.inputs["users"]).names == columns
+    (insertion,) = check_program(f"{users}; {orders}; {OUT}; {insert}")
+    assert frame_schema(insertion.inputs["users"]).names == columns
 
 
 def test_every_option_is_known_to_the_sink_or_the_source() -> None:
     text = WHOLE.replace("'print'", "'kafka', 'topic' = 't', 'servers' = 's', 'key' = 'k', 'kafka.linger.ms' = '5'")
-    (one,) = read_program(text)
+    (insertion,) = read_program(text)
     wanted = {"kafka.bootstrap.servers": "s", "topic": "t", "key": "k", "kafka.linger.ms": "5"}
-    assert sink_of(one.target) == ("kafka", wanted)
+    assert sink_of(insertion.target) == ("kafka", wanted)
     keyed = "sales (k BIGINT, page STRING, price DOUBLE, PRIMARY KEY (k) NOT ENFORCED) WITH"
     delta = "'delta', 'path' = 'd', 'partition-by' = 'page'"
-    (one,) = read_program(WHOLE.replace("sales WITH", keyed).replace("'print'", delta))
-    assert sink_of(one.target) == ("delta", {"path": "d", "partitionBy": "page", "key": "k"})
-    assert options_of(one.inputs["buys"], INPUTS, "an input") == ("files", {"path": "p", "format": "parquet"})
+    (insertion,) = read_program(WHOLE.replace("sales WITH", keyed).replace("'print'", delta))
+    assert sink_of(insertion.target) == ("delta", {"path": "d", "partitionBy": "page", "key": "k"})
+    assert options_of(insertion.inputs["buys"], INPUTS, "an input") == ("files", {"path": "p", "format": "parquet"})
     assert set(OUTPUTS) == {"files", "results", "delta", "kafka", "print"}
 
 
@@ -190,21 +190,21 @@ def test_the_command_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> N
 
 def test_options_take_values_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDDY_TEST_PLACE", "out")
-    (one,) = check_program(WHOLE.replace("'print'", "'files', 'path' = '${EDDY_TEST_PLACE}/sales'"))
-    assert sink_of(one.target) == ("parquet", {"path": "out/sales"})
-    assert describe(one).endswith("-> files out/sales")
+    (insertion,) = check_program(WHOLE.replace("'print'", "'files', 'path' = '${EDDY_TEST_PLACE}/sales'"))
+    assert sink_of(insertion.target) == ("parquet", {"path": "out/sales"})
+    assert describe(insertion).endswith("-> files out/sales")
 
 
 def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDDY_TEST_GROUPS", "4")
     given = "'join.plan' = 'buys clicks', 'join.key-groups' = '${EDDY_TEST_GROUPS}', 'join.idle-after' = '2.5'"
-    (one,) = check_program(
+    (insertion,) = check_program(
         WHOLE.replace(
             "'print'",
             f"'print', {given}, 'join.memory' = '1 GiB', 'join.output'='changelog', 'join.max-bytes'='99000000'",
         )
     )
-    assert options_of_join(one.target) == {
+    assert options_of_join(insertion.target) == {
         "plan": "buys clicks",
         "key_groups": 4,
         "idle_after": 2.5,
@@ -232,9 +232,14 @@ def test_the_guide_names_every_connector_and_option_and_shows_a_real_error() -> 
         part = page.split(heading)[1].split("\n## ")[0]
         rows = {row.split("`")[1]: row for row in part.splitlines() if row.startswith("| `")}
         assert set(rows) == set(known)
-        for name, one in known.items():
-            several = {choice: values for choice, values in one.choices.items() if len(values) > 1}
-            named = {*one.needed, *one.more, *several, *(value for values in several.values() for value in values)}
+        for name, connector in known.items():
+            several = {choice: values for choice, values in connector.choices.items() if len(values) > 1}
+            named = {
+                *connector.needed,
+                *connector.more,
+                *several,
+                *(value for values in several.values() for value in values),
+            }
             assert {option for option in named if f"`{option}`" not in rows[name]} == set()
     of_join = page.split("## Options of the join")[1]
     assert {option for option in JOIN_OPTIONS if f"`{option}`" not in of_join} == set()

@@ -74,12 +74,12 @@ def pair(schema: pa.Schema = SCHEMA) -> eddy.Runtime:
 def test_every_form_gives_the_same_results(form: str) -> None:
     runtime = pair()
     runtime.push({"R": TABLE})
-    found = runtime.push({"S": FORMS[form](TABLE)})
+    results = runtime.push({"S": FORMS[form](TABLE)})
     assert runtime.position == 6
     wanted = pair()
     wanted.push({"R": TABLE})
-    assert found.equals(wanted.push({"S": TABLE}))
-    assert found["S.n"].to_pylist() == [1, None]
+    assert results.equals(wanted.push({"S": TABLE}))
+    assert results["S.n"].to_pylist() == [1, None]
 
 
 @pytest.mark.parametrize("form", ["rows", "columns", "pandas", "table"])
@@ -118,9 +118,9 @@ def test_other_widths_that_lose_nothing(what: str) -> None:
     runtime = pair(pa.schema([("k", pa.int64()), ("v", kind)]))
     keys = pa.array([1] * len(column))
     runtime.push({"R": {"k": keys, "v": column}})
-    found = runtime.push({"S": pa.table({"k": pa.array([1]), "v": column[:1]})})["R.v"]
-    assert found.type == kind
-    assert sorted(map(str, found.to_pylist())) == sorted(map(str, column.cast(kind).to_pylist()))
+    joined = runtime.push({"S": pa.table({"k": pa.array([1]), "v": column[:1]})})["R.v"]
+    assert joined.type == kind
+    assert sorted(map(str, joined.to_pylist())) == sorted(map(str, column.cast(kind).to_pylist()))
 
 
 WRONG: dict[str, tuple[Any, str]] = {

@@ -29,8 +29,8 @@ def play(draw: Random, query: Query, text: str, strategy: str) -> int:
             pushed = query.inputs(feed.push(used))
             # The order of the rows of different streams counts, unless pushes are atomic.
             whole = bool(runtime.derived) or not pushed
-            for one in [pushed] if whole else [{name: own} for name, own in pushed.items()]:
-                table = runtime.push(one)
+            for push in [pushed] if whole else [{name: rows} for name, rows in pushed.items()]:
+                table = runtime.push(push)
                 came += len(table)
                 for row in table.to_pylist():
                     sign = -1 if row.pop("op", "+I") in ("-D", "-U") else 1
@@ -73,8 +73,8 @@ def test_a_push_that_fails_leaves_all_queries_as_they_were() -> None:
     with pytest.raises(eddy.InputError, match="division"):
         runtime.push({"r": [{"k": 2, "g": "a", "v": 0, "x": 0.0}, {"k": 1, "g": "a", "v": 9, "x": 0.0}]})
     assert runtime.snapshot() == before
-    found = runtime.push({"r": [{"k": 1, "g": "a", "v": 6, "x": 0.0}]})
-    assert found.to_pylist() == [{"op": "-D", "s": 5}, {"op": "+I", "s": 6}]
+    changes = runtime.push({"r": [{"k": 1, "g": "a", "v": 6, "x": 0.0}]})
+    assert changes.to_pylist() == [{"op": "-D", "s": 5}, {"op": "+I", "s": 6}]
 
 
 def test_queries_of_tables_have_plans_and_late_rows_of_their_own() -> None:
@@ -85,12 +85,12 @@ def test_queries_of_tables_have_plans_and_late_rows_of_their_own() -> None:
     row = {"k": 1, "g": "a", "v": 1, "x": 0.0}
     runtime.push({"a": [{**row, "t": 50}], "b": [{**row, "t": 50}], "t": [{**row, "op": "c"}]})
     runtime.push({"d.a": [{**row, "t": 1}]})
-    own = runtime.derived["d"]
-    assert own.late()["a"].num_rows == 1
-    own.transition("b a")
-    assert own.plan == "b a"
+    inner_runtime = runtime.derived["d"]
+    assert inner_runtime.late()["a"].num_rows == 1
+    inner_runtime.transition("b a")
+    assert inner_runtime.plan == "b a"
     assert runtime.derived["d"].changes == 1
-    for call in (lambda: own.push({}), own.finish):
+    for call in (lambda: inner_runtime.push({}), inner_runtime.finish):
         with pytest.raises(eddy.InputError, match="on the runtime of that query"):
             call()
     assert runtime.push({"a": [{**row, "t": 51}]}).to_pylist() == [{"op": "-U", "d.n": 1}, {"op": "+U", "d.n": 2}]
@@ -164,9 +164,9 @@ def test_refusals_of_sql(text: str, message: str) -> None:
     if not message:
         assert eddy.sql(text, [R, S]).output_schema.names == ["k"]
         return
-    with pytest.raises(eddy.SqlError, match=message) as found:
+    with pytest.raises(eddy.SqlError, match=message) as refused:
         eddy.sql(text, [R, S])
-    assert found.value.line == 1
+    assert refused.value.line == 1
 
 
 @pytest.mark.campaign(1, 30)
@@ -190,13 +190,13 @@ def test_names_that_are_pushed_twice_are_refused() -> None:
 
 def test_inner_runtimes_leave_to_the_outer_one_what_concerns_both() -> None:
     runtime = Runtime(CASES["groups of groups"][0], output="changelog")
-    own = runtime.derived["d"]
+    inner_runtime = runtime.derived["d"]
     with pytest.raises(eddy.InputError, match=r"load: .* on the runtime of that query"):
-        own.load({})
+        inner_runtime.load({})
     with pytest.raises(eddy.InputError, match=r"dismantle: .* on the runtime of that query"):
-        own.dismantle()
+        inner_runtime.dismantle()
     with pytest.raises(eddy.InputError, match=r"max_bytes: .* on the runtime of that query"):
-        own.max_bytes = 1
+        inner_runtime.max_bytes = 1
     assert runtime.push({"r": [{"k": 1, "g": "a", "v": 5, "x": 0.0}]}).num_rows == 1
 
 
@@ -225,7 +225,7 @@ def test_hidden_columns_are_shown_by_their_names(form: Any) -> None:
 def test_a_bound_on_bytes_is_that_of_all_queries(name: str) -> None:
     """A push that does not fit changes nothing, and the others give what they give without a bound."""
     query, _ = CASES[name]
-    draw, names = Random(name), [one for one in ("r", "s", "t") if query.inputs({one: []})]
+    draw, names = Random(name), [input_name for input_name in ("r", "s", "t") if query.inputs({input_name: []})]
     free = Runtime(query, output="changelog")
     most = free.nbytes + draw.choice((30_000, 100_000))
     bounded, most_used = Runtime(query, output="changelog", max_bytes=most), most
@@ -233,26 +233,26 @@ def test_a_bound_on_bytes_is_that_of_all_queries(name: str) -> None:
     for _ in range(24):
         n = draw.choice((1, 10, 300))
         rows = {
-            one: [
+            input_name: [
                 {
                     "k": draw.randint(0, 5_000),
                     "g": str(draw.randint(0, 900)),
                     "v": draw.randint(0, 9),
                     "x": draw.random(),
                 }
-                | ({"op": "c"} if one == "t" else {})
+                | ({"op": "c"} if input_name == "t" else {})
                 for _ in range(n)
             ]
-            for one in draw.sample(names, 1)
+            for input_name in draw.sample(names, 1)
         }
         before = bounded.snapshot()
         try:
-            found = bounded.push(rows)
+            changes = bounded.push(rows)
         except eddy.CapacityError:
             assert bounded.snapshot() == before
             refused += 1
         else:
-            for table, sign in ((found, 1), (free.push(rows), -1)):
+            for table, sign in ((changes, 1), (free.push(rows), -1)):
                 for row in table.to_pylist():
                     shown[str(list(row.values())[1:])] += sign if row["op"] in ("+I", "+U") else -sign
             assert not any(shown.values())
@@ -273,12 +273,12 @@ def test_a_runtime_that_is_dropped_frees_its_pipelines_at_once() -> None:
         runtime.push(query.inputs({"r": [{"k": 1, "g": "a", "v": 5, "x": 0.0}]}))
         runtime = Runtime.restore(runtime.snapshot(), query)
         pipelines = [runtime._pipeline]
-        for one in pipelines:
-            pipelines += one.derived.values()
-        found = [ref(one) for one in pipelines]
+        for pipeline in pipelines:
+            pipelines += pipeline.derived.values()
+        references = [ref(pipeline) for pipeline in pipelines]
         gc.disable()
         try:
-            del runtime, pipelines, one
-            assert [one() for one in found] == [None] * len(found)
+            del runtime, pipelines, pipeline
+            assert [reference() for reference in references] == [None] * len(references)
         finally:
             gc.enable()

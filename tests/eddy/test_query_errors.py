@@ -244,7 +244,7 @@ def test_classes_are_closed_over_predicates() -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
+    "time_type",
     [
         pa.timestamp("us"),
         pa.dictionary(pa.int16(), pa.timestamp("us")),
@@ -252,9 +252,9 @@ def test_classes_are_closed_over_predicates() -> None:
     ],
     ids=["plain", "dictionary", "run-end encoded"],
 )
-def test_a_span_of_an_encoded_time_column_is_scaled(own: pa.DataType) -> None:
+def test_a_span_of_an_encoded_time_column_is_scaled(time_type: pa.DataType) -> None:
     """The other stream makes nanoseconds the common time type."""
-    types = {"R": own, "S": pa.timestamp("ns")}
+    types = {"R": time_type, "S": pa.timestamp("ns")}
     streams = [
         eddy.Stream(
             name, pa.schema([("a", pa.int64()), ("ts", kind)]), window=eddy.Range(timedelta(seconds=3)), time="ts"

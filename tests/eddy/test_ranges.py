@@ -31,11 +31,11 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "double": (pa.float64(), FLOATS),
     "price": (
         pa.decimal128(12, 2),
-        [Decimal(one) for one in ("-1.00", "0.00", "0.01", "0.10", "5.00", "9999999999.99")],
+        [Decimal(text) for text in ("-1.00", "0.00", "0.01", "0.10", "5.00", "9999999999.99")],
     ),
     "moment": (pa.timestamp("ns", "Europe/Berlin"), MOMENTS),
-    "local": (pa.timestamp("us"), [one.replace(tzinfo=None) for one in MOMENTS]),
-    "day": (pa.date32(), [one.date() for one in MOMENTS]),
+    "local": (pa.timestamp("us"), [moment.replace(tzinfo=None) for moment in MOMENTS]),
+    "day": (pa.date32(), [moment.date() for moment in MOMENTS]),
     "text": (pa.string(), ["", "a", 'a"b', "a'b", "a and b", "(a or", "ab%", "b", "ä"]),
     "x (y > 3)": (pa.int32(), [1, 3, 5]),
 }
@@ -54,16 +54,16 @@ def rows(seed: int, count: int = 60) -> pa.RecordBatch:
 
 def held(sets: Any, batch: pa.RecordBatch) -> list[bool]:
     """Return where sets hold."""
-    found = np.ones(len(batch), bool)
+    mask = np.ones(len(batch), bool)
     for name, ranges in sets:
         column = batch.column(name)
         if is_text(column.type):
             places: list[Any] = [None if text is None else (text.encode(), 0) for text in column.to_pylist()]
         else:
             values, valid = codes(column)
-            places = [int(one) if valid is None or valid[row] else None for row, one in enumerate(values)]
-        found &= [place is not None and any(low <= place < end for low, end in ranges) for place in places]
-    return [bool(one) for one in found]
+            places = [int(code) if valid is None or valid[row] else None for row, code in enumerate(values)]
+        mask &= [place is not None and any(low <= place < end for low, end in ranges) for place in places]
+    return [bool(flag) for flag in mask]
 
 
 def leaf(name: str, draw: Any) -> pc.Expression:
@@ -95,25 +95,27 @@ def conditions(draw: Any) -> pc.Expression:
     made = []
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(PLAIN))
-        one = leaf(name, draw)
+        condition = leaf(name, draw)
         for _ in range(draw(st.integers(0, 3))):
             match draw(st.integers(0, 3)):
                 case 0:
-                    one = ~one
+                    condition = ~condition
                 case 1:
-                    one = one & leaf(name, draw)
+                    condition = condition & leaf(name, draw)
                 case _:
-                    one = one | leaf(name if draw(st.integers(0, 9)) else draw(st.sampled_from(PLAIN)), draw)
-        made.append(one)
+                    condition = condition | leaf(
+                        name if draw(st.integers(0, 9)) else draw(st.sampled_from(PLAIN)), draw
+                    )
+        made.append(condition)
     return functools.reduce(operator.and_, made)
 
 
 @given(conditions(), st.integers(0, 3))
 def test_ranges_hold_where_the_expression_does(expression: pc.Expression, seed: int) -> None:
     batch = rows(seed)
-    found = ranges_of(Predicate(expression), SCHEMA)
-    if found is not None:
-        assert held(found, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
+    ranges = ranges_of(Predicate(expression), SCHEMA)
+    if ranges is not None:
+        assert held(ranges, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
 
 
 @pytest.mark.parametrize("compare", COMPARE)
@@ -125,19 +127,19 @@ def test_comparisons_with_constants_have_ranges(name: str, compare: Any) -> None
         # Zones, and scales, must be the same.
         given = pa.scalar(value, COLUMNS[name][0]) if name in ("moment", "price") else value
         for expression in (compare(pc.field(name), given), compare(pc.scalar(given), pc.field(name))):
-            found, batch = ranges_of(Predicate(expression), SCHEMA), rows(3)
-            assert found is not None, expression
-            assert held(found, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
+            ranges, batch = ranges_of(Predicate(expression), SCHEMA), rows(3)
+            assert ranges is not None, expression
+            assert held(ranges, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
 
 
 @pytest.mark.parametrize("text", COLUMNS["text"][1])
 def test_conditions_on_texts_have_ranges(text: str) -> None:
     field = pc.field("text")
-    for one in (field == text, field > text, field.isin([text, "x"]), pc.starts_with(field, text)):
-        found = ranges_of(Predicate(one), SCHEMA)
-        assert found is not None, one
+    for condition in (field == text, field > text, field.isin([text, "x"]), pc.starts_with(field, text)):
+        ranges = ranges_of(Predicate(condition), SCHEMA)
+        assert ranges is not None, condition
         batch = rows(1)
-        assert held(found, batch) == mask_of(Predicate(one), batch, "test")[0].tolist()
+        assert held(ranges, batch) == mask_of(Predicate(condition), batch, "test")[0].tolist()
 
 
 BYTE, LONG, TEXT = (pc.field(name) for name in ("byte", "long", "text"))
@@ -158,10 +160,10 @@ BYTE, LONG, TEXT = (pc.field(name) for name in ("byte", "long", "text"))
     ids=str,
 )
 def test_conditions_on_one_column_have_ranges(expression: pc.Expression) -> None:
-    found = ranges_of(Predicate(expression), SCHEMA)
-    assert found is not None
+    ranges = ranges_of(Predicate(expression), SCHEMA)
+    assert ranges is not None
     batch = rows(2)
-    assert held(found, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
+    assert held(ranges, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,6 @@ def test_a_function_has_no_ranges() -> None:
 def test_names_that_look_like_expressions_are_read_right_or_not_at_all() -> None:
     batch = rows(1)
     for expression in (pc.field("x (y > 3)") > 2, (pc.field("x (y > 3)") > 2) & (pc.field("byte") < 3)):
-        found = ranges_of(Predicate(expression), SCHEMA)
-        if found is not None:
-            assert held(found, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()
+        ranges = ranges_of(Predicate(expression), SCHEMA)
+        if ranges is not None:
+            assert held(ranges, batch) == mask_of(Predicate(expression), batch, "test")[0].tolist()

@@ -89,16 +89,20 @@ QUERIES: dict[str, Callable[[], eddy.Query]] = {
 
 def readers() -> list[str]:
     """Return the names of the properties, and of the methods that need no argument."""
-    found = []
+    names = []
     for name, member in inspect.getmembers(eddy.Runtime):
         if (name.startswith("_") and name not in ("__repr__", "_repr_html_")) or name in CHANGING:
             continue
         if isinstance(member, property):
-            found.append(name)
+            names.append(name)
         elif inspect.isfunction(member):
-            needed = [one for one in inspect.signature(member).parameters.values() if one.default is one.empty]
-            found += [name] * (len(needed) == 1)
-    return found
+            needed = [
+                parameter
+                for parameter in inspect.signature(member).parameters.values()
+                if parameter.default is parameter.empty
+            ]
+            names += [name] * (len(needed) == 1)
+    return names
 
 
 def read(runtime: eddy.Runtime) -> None:
@@ -123,8 +127,10 @@ def test_all_that_can_be_read_can_be_read(kind: str, output: str) -> None:
         pytest.skip("refused")
     ends = query.aggregation is not None or query.top is not None
     bounded = output == "append" and ends and "windows" not in kind
-    below = [one.source.streams for one in query.streams if isinstance(one.source, eddy.Query)]
-    names = [one.name for one in chain(query.streams, *below) if one.source is None]
+    below = [
+        input_stream.source.streams for input_stream in query.streams if isinstance(input_stream.source, eddy.Query)
+    ]
+    names = [input_stream.name for input_stream in chain(query.streams, *below) if input_stream.source is None]
     strategies = STRATEGIES if kind in ("inner", "tables") else ["jisc"]
     for strategy in strategies:
         runtime = eddy.Runtime(query, strategy=strategy, output=output, bounded=bounded)

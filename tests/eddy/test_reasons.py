@@ -44,7 +44,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
     free = eddy.Runtime(query, A, policy="fixed", store=["R S", "R S T"], count_only=True)
     for seed in range(6):
         push(free, seed, 50)
-    states = sum(one.nbytes for one in free.stairs)
+    states = sum(stair.nbytes for stair in free.stairs)
     base = free._pipeline.join.bound.base()
     bounded = eddy.Runtime(
         query, A, policy="fixed", store=["R S", "R S T"], max_bytes=base + states // 2, count_only=True

@@ -126,7 +126,7 @@ def push_timed(kind: pa.DataType, value: Any) -> eddy.Runtime:
     if kind == NUMBERS:
         schemas = schemas[0], schemas[0]
     window = eddy.Range(9 if kind == NUMBERS else pd.Timedelta(9, "s").to_pytimedelta())
-    streams = [eddy.Stream(name, one, time="x", window=window) for name, one in zip("TS", schemas, strict=True)]
+    streams = [eddy.Stream(name, schema, time="x", window=window) for name, schema in zip("TS", schemas, strict=True)]
     runtime = eddy.Runtime(eddy.Query(streams, ["T.id = S.id"]))
     runtime.push({"T": [{"id": 1, "x": value}]})
     return runtime
@@ -165,9 +165,9 @@ def push_order(noun: str, order: Any) -> None:
 def clocked(noun: str) -> eddy.Runtime:
     """Return a runtime of T, a stream with a window or a table, and a stream with a window."""
     make: Any = eddy.Stream if noun == "stream" else eddy.Table
-    own = {"time": "x", "window": eddy.Range(9)} if noun == "stream" else {"key": "id"}
+    options = {"time": "x", "window": eddy.Range(9)} if noun == "stream" else {"key": "id"}
     schema = pa.schema([("id", NUMBERS), ("x", NUMBERS)])
-    streams = [make("T", schema, **own), eddy.Stream("S", schema, time="x", window=eddy.Range(9))]
+    streams = [make("T", schema, **options), eddy.Stream("S", schema, time="x", window=eddy.Range(9))]
     return eddy.Runtime(eddy.Query(streams, ["T.id = S.id"]), output="changelog")
 
 
@@ -193,7 +193,9 @@ def refusal(push: Callable[[], object]) -> tuple[str, tuple[str, int] | None]:
     """Return the message of a push that is refused, and the place in `eddy/ingest` that refused it: file, line."""
     with pytest.raises(eddy.InputError) as caught:
         push()
-    places = [(Path(one.path).name, one.lineno + 1) for one in caught.traceback if Path(one.path).parent == INGEST]
+    places = [
+        (Path(entry.path).name, entry.lineno + 1) for entry in caught.traceback if Path(entry.path).parent == INGEST
+    ]
     last = caught.traceback[-1]
     return str(caught.value), places[-1] if Path(last.path).parent == INGEST else None
 
@@ -212,7 +214,7 @@ def push_changes(what: str) -> None:
 
 def check(message: str, noun: str, named: bool = True) -> None:
     """Assert that a message names T with its noun, at its beginning if `named`, and with the other noun nowhere."""
-    other = next(one for one in NOUNS if one != noun)
+    other = next(word for word in NOUNS if word != noun)
     assert not named or message.startswith(f"{noun} T"), message
     assert f"{other} T" not in message, message
     assert f"{other} 'T'" not in message, message
@@ -267,20 +269,20 @@ def test_an_unknown_name_is_refused_with_the_known_ones(noun: str, message: str)
 
 def refusing_lines() -> dict[tuple[str, int], tuple[str, int]]:
     """Return the file and first line of each statement in `eddy/ingest` that raises InputError, by each line of it."""
-    found: dict[tuple[str, int], tuple[str, int]] = {}
+    statements: dict[tuple[str, int], tuple[str, int]] = {}
     for path in sorted(INGEST.glob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if not isinstance(function, ast.FunctionDef):
                 continue
-            for one in ast.walk(function):
-                made = one.exc if isinstance(one, ast.Raise) else None
+            for node in ast.walk(function):
+                made = node.exc if isinstance(node, ast.Raise) else None
                 if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Name):
                     continue
                 if made.func.id in ("InputError", "_beyond"):
-                    assert one.end_lineno is not None
-                    lines = range(one.lineno, one.end_lineno + 1)
-                    found |= {(path.name, line): (path.name, one.lineno) for line in lines}
-    return found
+                    assert node.end_lineno is not None
+                    lines = range(node.lineno, node.end_lineno + 1)
+                    statements |= {(path.name, line): (path.name, node.lineno) for line in lines}
+    return statements
 
 
 def test_each_refusal_of_ingestion_has_a_case() -> None:

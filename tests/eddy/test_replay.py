@@ -40,7 +40,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def nested_loops(files: list[str]) -> int:
-    r, s, t = (one.to_pylist() for one in read_streams(files).values())
+    r, s, t = (table.to_pylist() for table in read_streams(files).values())
     near = timedelta(seconds=5)
     return sum(
         a["k"] == b["k"] and b["j"] == c["j"] and abs(a["at"] - b["at"]) <= near and abs(b["at"] - c["at"]) <= near
@@ -53,32 +53,32 @@ def nested_loops(files: list[str]) -> int:
 def replay(*arguments: str) -> dict[str, Any]:
     done = RUNNER.invoke(app, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.output)
-    return found
+    report: dict[str, Any] = json.loads(done.output)
+    return report
 
 
 def test_every_way_has_the_results_of_nested_loops(files: list[str]) -> None:
-    found = replay(*files, "--query", ON, "--time", "at", "--batch", "37")
+    report = replay(*files, "--query", ON, "--time", "at", "--batch", "37")
     expected = nested_loops(files)
     assert expected > 20
-    assert found["rows"] == 150
-    assert {one["results"] for one in found["ways"]} == {expected}
-    assert [one["way"]["strategy"] for one in found["ways"]] == ["eddy", *["mjoin"] * (len(found["ways"]) - 1)]
-    assert len(found["ways"]) >= 3
-    for one in found["ways"]:
-        assert 0 < one["longest"] <= one["seconds"]
-        assert one["state_bytes"] > 0
-        assert one["late"] == 0
+    assert report["rows"] == 150
+    assert {way["results"] for way in report["ways"]} == {expected}
+    assert [way["way"]["strategy"] for way in report["ways"]] == ["eddy", *["mjoin"] * (len(report["ways"]) - 1)]
+    assert len(report["ways"]) >= 3
+    for entry in report["ways"]:
+        assert 0 < entry["longest"] <= entry["seconds"]
+        assert entry["state_bytes"] > 0
+        assert entry["late"] == 0
 
 
 def test_ways_that_were_asked_for(files: list[str]) -> None:
     asked = ["--strategy", "jisc", "--strategy", "symmetric-hash", "--policy", "rank", "--policy", "fixed"]
-    found = replay(*files, "--query", ON, "--time", "at", *asked, "--plan", "(S T) R", "--count", "--repeat", "2")
-    ways = [(one["way"]["strategy"], one["policy"]) for one in found["ways"]]
+    report = replay(*files, "--query", ON, "--time", "at", *asked, "--plan", "(S T) R", "--count", "--repeat", "2")
+    ways = [(way["way"]["strategy"], way["policy"]) for way in report["ways"]]
     # A plan that cannot change needs no policy.
     assert ways == [("jisc", "rank"), ("jisc", "fixed"), ("symmetric-hash", "fixed")]
-    assert found["ways"][1]["plan"] == "(S T) R"
-    assert {one["results"] for one in found["ways"]} == {nested_loops(files)}
+    assert report["ways"][1]["plan"] == "(S T) R"
+    assert {way["results"] for way in report["ways"]} == {nested_loops(files)}
 
 
 def test_a_query_in_a_file(files: list[str], tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_a_query_in_a_file(files: list[str], tmp_path: Path) -> None:
         "S = Stream('S', pa.schema([('k', pa.int64()), ('at', at)]), window=Range(timedelta(seconds=5)), time='at')\n"
         "query = Query([R], branches=[Branch([S], ['R.k = S.k'], 'anti')])\n"
     )
-    found = replay(*files[:2], "--query", str(tmp_path / "asked.py"))
-    r, s = (one.to_pylist() for one in read_streams(files[:2]).values())
+    report = replay(*files[:2], "--query", str(tmp_path / "asked.py"))
+    r, s = (table.to_pylist() for table in read_streams(files[:2]).values())
     near = timedelta(seconds=5)
     alone = sum(not any(a["k"] == b["k"] and abs(a["at"] - b["at"]) <= near for b in s) for a in r)
-    assert {one["results"] for one in found["ways"]} == {alone}
+    assert {way["results"] for way in report["ways"]} == {alone}
 
 
 def test_rows_come_by_time_or_evenly_mixed() -> None:

@@ -55,17 +55,19 @@ def test_what_is_decided_does_not_depend_on_how_arrivals_are_split(policy: Calla
     query = make_query(LONG, eddy.Rows(25))
     whole, split = (eddy.Runtime(query, policy=policy(), decide_every=60, ids_only=True) for _ in range(2))
     rows, order = batches(query, 3, 100), np.arange(500) % 5
-    found = whole.push(rows, order)
+    table = whole.push(rows, order)
     parts, taken = [], [0] * 5
     for start in range(0, 500, 52):
-        own = order[start : start + 52]
-        count = np.bincount(own, minlength=5).tolist()
+        part_order = order[start : start + 52]
+        count = np.bincount(part_order, minlength=5).tolist()
         names = list(rows)
-        parts.append(split.push({name: rows[name].slice(taken[i], count[i]) for i, name in enumerate(names)}, own))
+        parts.append(
+            split.push({name: rows[name].slice(taken[i], count[i]) for i, name in enumerate(names)}, part_order)
+        )
         taken = [a + b for a, b in zip(taken, count, strict=True)]
     figures = ["position", "reason", "old", "new", "stored"]
     assert whole.history().select(figures) == split.history().select(figures)
-    assert texts(found) == texts(pa.concat_tables(parts))
+    assert texts(table) == texts(pa.concat_tables(parts))
     assert whole.history().num_rows >= 1 or whole.policy == "a-greedy"
 
 
@@ -93,7 +95,7 @@ def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
     runtime.transition(B, at=150)
     push(runtime, 1, 100)
     assert policy.asked == [100, 250, 350]
-    assert [one.settled for one in policy.views] == [False, False, True]
+    assert [view.settled for view in policy.views] == [False, False, True]
 
 
 def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
@@ -169,9 +171,9 @@ def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, m
         runtime._pipeline.join.router.note(1, 1.0)  # as if pushes took long, so that a look is due
     assert watch.asked
     # By this clock every decision takes seconds; the bound on the counted time sets their distance.
-    found = runtime._pipeline.join.router.pace
-    slow = pace.SLOW if found.decisions > pace.EAGER else 1
-    assert found.last == pytest.approx(slow * pace.DECIDING * max(1, streams / pace.STREAMS))
+    timing = runtime._pipeline.join.router.pace
+    slow = pace.SLOW if timing.decisions > pace.EAGER else 1
+    assert timing.last == pytest.approx(slow * pace.DECIDING * max(1, streams / pace.STREAMS))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -240,15 +242,15 @@ def test_each_join_follows_a_policy_of_its_own_and_all_of_them_or_none() -> None
     runtime = eddy.Runtime(eddy.Query([s], branches=branches), policy="fixed", output="changelog")
     joins = list(runtime._pipeline.all_joins())
     runtime.set_policy(Watch())
-    made = {id(one.router.policy) for one in joins}
+    made = {id(join.router.policy) for join in joins}
     assert len(made) == len(joins) == 2
-    assert {one.router.policy.name for one in joins} == {"watch"}
+    assert {join.router.policy.name for join in joins} == {"watch"}
     uncopied = Watch()
-    uncopied.views = (one for one in ())  # type: ignore[assignment]
+    uncopied.views = (view for view in ())  # type: ignore[assignment]
     for wrong, message in (("best", "no policy 'best'"), (Watch, r"write Watch\(\)"), (uncopied, "cannot be copied")):
         with pytest.raises(eddy.InputError, match=message):
             runtime.set_policy(wrong)  # type: ignore[arg-type]
-        assert {id(one.router.policy) for one in joins} == made
+        assert {id(join.router.policy) for join in joins} == made
 
 
 # --- policies of the user --------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Listed:
 
     def holds(self, row: Any) -> bool:
         """Return whether all hold."""
-        return all(one.holds(row) is True for one in self.inner)
+        return all(condition.holds(row) is True for condition in self.inner)
 
 
 def keeps(column: str, declared: bool) -> list[Condition]:
@@ -45,12 +45,14 @@ def keeps(column: str, declared: bool) -> list[Condition]:
         (pc.is_valid(pc.field(column)), lambda row: row[column] is not None),
     ]
     made = [(eddy.Predicate(function, [column]) if declared else function, holds) for function, holds in functions]
-    return [Condition(*one) for one in made + expressions]
+    return [Condition(*pair) for pair in made + expressions]
 
 
 def listed(data: st.DataObject, columns: list[str], declared: bool) -> Listed | None:
-    inner = data.draw(st.lists(st.sampled_from([one for name in columns for one in keeps(name, declared)]), max_size=4))
-    return Listed([one.expression for one in inner], tuple(inner))
+    inner = data.draw(
+        st.lists(st.sampled_from([condition for name in columns for condition in keeps(name, declared)]), max_size=4)
+    )
+    return Listed([condition.expression for condition in inner], tuple(inner))
 
 
 @pytest.mark.campaign(0)
@@ -64,10 +66,10 @@ def test_filters_of_several_conditions_give_the_results_of_the_oracle(data: st.D
     oracle = case.oracle()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "FIRST_ONE_IN", 1)
-        for one in data.draw(splits(data.draw(arrivals(case)))):
-            table = runtime.push(one.batches(case), one.order())
+        for batched in data.draw(splits(data.draw(arrivals(case)))):
+            table = runtime.push(batched.batches(case), batched.order())
             runtime.check()
-            expected = [case.project(oracle, result) for result in results(feed(case, oracle, one.arrivals))]
+            expected = [case.project(oracle, result) for result in results(feed(case, oracle, batched.arrivals))]
             assert_same(text_rows(table), expected, "rows of a push")
     figures = runtime.filters().to_pylist()
     assert len(figures) == sum(len(stream.filter.inner) for stream in streams) + len(case.where.inner)
@@ -130,8 +132,8 @@ def test_a_push_that_fails_in_where_leaves_the_state() -> None:
 def test_figures_and_explain() -> None:
     runtime = eddy.Runtime(query())
     runtime.push({"R": rows(1, 7, 200), "S": rows(1, 1, 1)}, [0, 0, 0, 1, 1, 1])
-    found = runtime.filters().select(["where", "predicate", "position", "rows", "accepted"]).to_pylist()
-    assert [tuple(row.values()) for row in found] == [
+    figures = runtime.filters().select(["where", "predicate", "position", "rows", "accepted"]).to_pylist()
+    assert [tuple(row.values()) for row in figures] == [
         ("R", "(v != 7)", 0, 3, 2),
         ("R", "small", 1, 2, 1),
         ("results", "near", 0, 1, 1),
@@ -144,8 +146,8 @@ def test_figures_and_explain() -> None:
 
 
 def test_two_runtimes_of_a_query_learn_apart() -> None:
-    one = query()
-    first, second = eddy.Runtime(one), eddy.Runtime(one)
+    shared_query = query()
+    first, second = eddy.Runtime(shared_query), eddy.Runtime(shared_query)
     first.push({"R": rows(1, 2, 3)})
     assert first.filters()["rows"].to_pylist()[:2] == [3, 3]
     assert second.filters()["rows"].to_pylist()[:2] == [0, 0]

@@ -29,9 +29,9 @@ from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
 CASES = cases()
 
 
-def push(runtime: eddy.Runtime, case: JoinCase, one: BatchedPush) -> pa.Table:
+def push(runtime: eddy.Runtime, case: JoinCase, batched: BatchedPush) -> pa.Table:
     """Push, and check the invariants afterwards."""
-    table = runtime.push(one.batches(case), one.order())
+    table = runtime.push(batched.batches(case), batched.order())
     runtime.check()
     return table
 
@@ -45,7 +45,7 @@ def run_ids(case: JoinCase, pushes: Iterable[BatchedPush], plan: str | None) -> 
     """Return the ids of all results in the order of output."""
     # The default policy uses time, and a change of plan changes the order of the results of one arrival.
     runtime = eddy.Runtime(case.query(), plan, policy="fixed", ids_only=True)
-    return [result for one in pushes for result in id_rows(case, push(runtime, case, one))]
+    return [result for batched in pushes for result in id_rows(case, push(runtime, case, batched))]
 
 
 @pytest.mark.campaign(0)
@@ -59,13 +59,13 @@ def test_each_push_gives_the_results_and_the_late_rows_of_the_oracle(data: st.Da
     runtime = eddy.Runtime(query, plan)
     oracle = case.oracle()
     total = 0
-    for one in pushes:
-        table = push(runtime, case, one)
-        outcomes = feed(case, oracle, one.arrivals)
+    for batched in pushes:
+        table = push(runtime, case, batched)
+        outcomes = feed(case, oracle, batched.arrivals)
         assert table.schema == query.output_schema
         expected = [case.project(oracle, result) for result in results(outcomes)]
         assert_same(text_rows(table), expected, "rows of a push")
-        assert read_late(runtime) == late_rows(case, one.arrivals, outcomes)
+        assert read_late(runtime) == late_rows(case, batched.arrivals, outcomes)
         total += len(expected)
     event(f"results: {'none' if not total else 'under 10' if total < 10 else 'more'}")
     assert isinstance(runtime.explain(), str)
@@ -100,9 +100,9 @@ def test_counts_are_the_number_of_results(data: st.DataObject) -> None:
     pushes = data.draw(splits(data.draw(arrivals(case))))
     runtime = eddy.Runtime(case.query(), data.draw(plans(case, neighbours_by_predicate(case))), count_only=True)
     oracle = case.oracle()
-    for one in pushes:
-        table = push(runtime, case, one)
-        assert table.to_pydict() == {"count": [len(results(feed(case, oracle, one.arrivals)))]}
+    for batched in pushes:
+        table = push(runtime, case, batched)
+        assert table.to_pydict() == {"count": [len(results(feed(case, oracle, batched.arrivals)))]}
         assert table.schema == pa.schema([("count", pa.int64())])
 
 
@@ -111,10 +111,10 @@ def test_without_an_order_rows_arrive_by_event_time(data: st.DataObject) -> None
     case = data.draw(CASES.filter(lambda case: case.streams[0].time is not None))
     runtime = eddy.Runtime(case.query(), ids_only=True)
     oracle = case.oracle()
-    for one in data.draw(splits(data.draw(arrivals(case)))):
-        table = runtime.push(one.batches(case))
+    for batched in data.draw(splits(data.draw(arrivals(case)))):
+        table = runtime.push(batched.batches(case))
         runtime.check()
-        ordered = sorted_by_time(case, one.arrivals)
+        ordered = sorted_by_time(case, batched.arrivals)
         outcomes = feed(case, oracle, ordered)
         assert_same(id_rows(case, table), results(outcomes), "ids of a push by event time")
         assert read_late(runtime) == late_rows(case, ordered, outcomes)
@@ -125,9 +125,9 @@ def test_rows_of_one_stream_without_a_time_column_arrive_in_row_order(data: st.D
     case = data.draw(CASES.filter(lambda case: case.streams[0].time is None))
     runtime = eddy.Runtime(case.query(), ids_only=True)
     oracle = case.oracle()
-    for one in data.draw(splits(data.draw(arrivals(case)))):
+    for batched in data.draw(splits(data.draw(arrivals(case)))):
         for i, stream in enumerate(case.streams):
-            alone = BatchedPush(tuple(arrival for arrival in one.arrivals if arrival[0] == i), one.shape)
+            alone = BatchedPush(tuple(arrival for arrival in batched.arrivals if arrival[0] == i), batched.shape)
             batches = alone.batches(case)
             if stream.name not in batches:
                 continue
@@ -142,9 +142,9 @@ def test_metrics_count_what_happened(data: st.DataObject) -> None:
     runtime = eddy.Runtime(case.query(), data.draw(plans(case, neighbours_by_predicate(case))))
     outcomes: list[ArrivalOutcome] = []
     oracle = case.oracle()
-    for one in data.draw(splits(rows)):
-        runtime.push(one.batches(case), one.order())
-        outcomes += feed(case, oracle, one.arrivals)
+    for batched in data.draw(splits(rows)):
+        runtime.push(batched.batches(case), batched.order())
+        outcomes += feed(case, oracle, batched.arrivals)
     metrics = runtime.metrics()
     assert metrics["arrivals"] == sum(outcome.fate == "arrived" for outcome in outcomes)
     assert metrics["late"] == sum(outcome.fate == "late" for outcome in outcomes)
@@ -152,9 +152,9 @@ def test_metrics_count_what_happened(data: st.DataObject) -> None:
     assert metrics["bytes"] > 0
     for i, stream in enumerate(case.streams):
         state = metrics["states"][stream.name]
-        own = [outcome for (at, _), outcome in zip(rows, outcomes, strict=True) if at == i]
-        assert state["arrivals"] == state["inserts"] == sum(outcome.fate == "arrived" for outcome in own)
-        assert state["late"] == sum(outcome.fate == "late" for outcome in own)
+        stream_outcomes = [outcome for (at, _), outcome in zip(rows, outcomes, strict=True) if at == i]
+        assert state["arrivals"] == state["inserts"] == sum(outcome.fate == "arrived" for outcome in stream_outcomes)
+        assert state["late"] == sum(outcome.fate == "late" for outcome in stream_outcomes)
         assert state["rows"] + state["expired"] == state["inserts"]
         if stream.window == "rows":
             assert state["rows"] == min(stream.size, state["inserts"])

@@ -38,13 +38,14 @@ def test_hash_joins_and_nested_loops_in_one_plan(strategy: str, output: Any) -> 
             for at, i in enumerate(chance.choices(range(4), k=16))
         ]
         pushed = {
-            name: pa.RecordBatch.from_pylist([row for own, row in rows if own == name], schema=FOUR) for name in "RSTU"
+            name: pa.RecordBatch.from_pylist([row for stream, row in rows if stream == name], schema=FOUR)
+            for name in "RSTU"
         }
         changes = runtime.push(pushed, ["RSTU".index(name) for name, _ in rows]).to_pylist()
         expected = []
         for name, row in rows:
             arrived[name].append(row)
-            r, s, t, u = ([row] if own == name else arrived[own][-12:] for own in "RSTU")
+            r, s, t, u = ([row] if stream == name else arrived[stream][-12:] for stream in "RSTU")
             expected += [
                 (a["n"], b["n"], c["n"], d["n"])
                 for a in r
@@ -53,8 +54,8 @@ def test_hash_joins_and_nested_loops_in_one_plan(strategy: str, output: Any) -> 
                 for d in u
                 if a["x"] < b["x"] and b["k"] == c["k"] and abs(d["x"] - c["x"]) <= 1
             ]
-        found = [tuple(one[f"{n}.n"] for n in "RSTU") for one in changes if one.get("op", "+I") == "+I"]
-        assert sorted(found) == sorted(expected)
+        combinations = [tuple(change[f"{n}.n"] for n in "RSTU") for change in changes if change.get("op", "+I") == "+I"]
+        assert sorted(combinations) == sorted(expected)
         runtime.check()
 
 
@@ -71,11 +72,11 @@ def test_a_state_probed_by_an_inequality_is_completed_tuple_by_tuple() -> None:
         return next(state["promoted"] for state in states if state["streams"] == ["S", "T", "U"])
 
     assert promoted() == 0
-    found = runtime.push({"R": pa.RecordBatch.from_pylist([{"k": 0, "x": 96, "n": 0}], schema=FOUR)})
+    table = runtime.push({"R": pa.RecordBatch.from_pylist([{"k": 0, "x": 96, "n": 0}], schema=FOUR)})
     # Only the tuples 97, 98 and 99 of S have a greater x.
     assert promoted() == 3
-    assert sorted(set(found["S.n"].to_pylist())) == [97, 98, 99]
-    assert found.num_rows == 3 * 2 * 2
+    assert sorted(set(table["S.n"].to_pylist())) == [97, 98, 99]
+    assert table.num_rows == 3 * 2 * 2
     runtime.check()
 
 

@@ -45,10 +45,12 @@ SCHEMAS: dict[str, Any] = {
 
 @pytest.mark.parametrize("form", SCHEMAS)
 def test_forms_of_a_schema(form: str) -> None:
-    found = eddy.Stream("clicks", SCHEMAS[form], time="at").schema
-    assert isinstance(found, pa.Schema)
+    schema = eddy.Stream("clicks", SCHEMAS[form], time="at").schema
+    assert isinstance(schema, pa.Schema)
     large = {pa.large_string(): pa.string(), pa.string_view(): pa.string()}  # what Polars has
-    assert [(one.name, large.get(one.type, one.type)) for one in found] == [(one.name, one.type) for one in WANTED]
+    assert [(field.name, large.get(field.type, field.type)) for field in schema] == [
+        (field.name, field.type) for field in WANTED
+    ]
 
 
 def test_an_instant_of_spark_has_a_zone() -> None:

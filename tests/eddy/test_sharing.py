@@ -65,7 +65,7 @@ class SharingQuery:
             )
             for name, size in self.windows.items()
         ]
-        on = [f"{one}.{column} = {other}.{own}" for (one, column), (other, own) in self.on]
+        on = [f"{stream}.{column} = {other}.{other_column}" for (stream, column), (other, other_column) in self.on]
         ranged = any(size >= 0 for size in self.windows.values())
         select = {name: f"{name}.x" for name in self.windows}
         return eddy.Query(streams, on, select=select, lateness=lateness if ranged else 0)
@@ -76,32 +76,32 @@ class SharingQuery:
         least = pc.field("x") >= self.least[name]
         return least if self.early else least | least
 
-    def own(self, name: str, rows: list[Row]) -> list[Row]:
+    def passing(self, name: str, rows: list[Row]) -> list[Row]:
         """Return the rows that pass the filter of a stream."""
         return [row for row in rows if row["stream"] == name and row["x"] >= self.least.get(name, 0)]
 
     def results(self, rows: list[Row]) -> list[tuple[int, ...]]:
         """Return its results by a nested loop over all rows; x is the position of a row."""
         names = list(self.windows)
-        own = {name: self.own(name, rows) for name in names}
-        places = {name: [row["x"] for row in kept] for name, kept in own.items()}
+        passing = {name: self.passing(name, rows) for name in names}
+        places = {name: [row["x"] for row in kept] for name, kept in passing.items()}
         met: list[list[tuple[End, End]]] = [[] for _ in names]
-        for one, other in self.on:
-            met[max(names.index(one[0]), names.index(other[0]))].append((one, other))
+        for end, other in self.on:
+            met[max(names.index(end[0]), names.index(other[0]))].append((end, other))
         begin = 0 if self.warm else self.start
-        found = []
+        results = []
 
         def extend(parts: dict[str, Row]) -> Iterator[dict[str, Row]]:
             if len(parts) == len(names):
                 yield parts
                 return
             name = names[len(parts)]
-            for row in own[name]:
+            for row in passing[name]:
                 if row["x"] < begin:
                     continue
                 more = {**parts, name: row}
                 ends = [((more[i], k), (more[j], m)) for (i, k), (j, m) in met[len(parts)]]
-                if all(one[k] is not None and one[k] == two[m] for (one, k), (two, m) in ends):
+                if all(first[k] is not None and first[k] == two[m] for (first, k), (two, m) in ends):
                     yield from extend(more)
 
         for parts in extend({}):
@@ -112,8 +112,8 @@ class SharingQuery:
                 else bisect_right(places[name], last) - bisect_right(places[name], row["x"]) < -self.windows[name]
                 for name, row in parts.items()
             ):
-                found.append(tuple(parts[name]["x"] for name in names))
-        return sorted(found)
+                results.append(tuple(parts[name]["x"] for name in names))
+        return sorted(results)
 
 
 def drawn(chance: random.Random, filters: bool = True) -> SharingQuery:
@@ -121,9 +121,12 @@ def drawn(chance: random.Random, filters: bool = True) -> SharingQuery:
     names = chance.sample(NAMES, chance.choice((2, 2, 3, 3, 4)))
     on = []
     for k in range(1, len(names) + (chance.random() < 0.4)):
-        one, other = names[chance.randrange(k) if k < len(names) else 0], names[k % len(names) if k < len(names) else 1]
+        stream, other = (
+            names[chance.randrange(k) if k < len(names) else 0],
+            names[k % len(names) if k < len(names) else 1],
+        )
         columns = NUMBERS if chance.random() < 0.75 else TEXTS
-        on.append(((one, chance.choice(columns)), (other, chance.choice(columns))))
+        on.append(((stream, chance.choice(columns)), (other, chance.choice(columns))))
     sizes = {"range": (6, 15, 40), "rows": (-3, -8, -20)}
     kinds = chance.choice((("range",), ("rows",), ("range", "rows")))
     windows = {name: chance.choice(sizes[chance.choice(kinds)]) for name in names}
@@ -141,19 +144,19 @@ class SharingCase:
         self.engine = eddy.Engine(streams, lateness=lateness, **options)
         self.asked: dict[str, SharingQuery] = {}
         self.rows: list[Row] = []
-        self.found: dict[str, list[tuple[int, ...]]] = {}
+        self.answers: dict[str, list[tuple[int, ...]]] = {}
         self.pushes: list[int] = [0]
         self.keys = self.chance.choice((2, 4, 7))
         self.has_shared = False
 
-    def start(self, one: SharingQuery) -> None:
+    def start(self, asked: SharingQuery) -> None:
         name = f"q{len(self.asked)}"
-        one.start, one.warm = self.engine.position, self.chance.random() < 0.4
-        self.asked[name] = one
-        self.engine.start(name, one.query(), warm=one.warm)
+        asked.start, asked.warm = self.engine.position, self.chance.random() < 0.4
+        self.asked[name] = asked
+        self.engine.start(name, asked.query(), warm=asked.warm)
 
     def stop(self) -> None:
-        running = [name for name, one in self.asked.items() if one.end > len(self.rows)]
+        running = [name for name, asked in self.asked.items() if asked.end > len(self.rows)]
         if len(running) > 2:
             name = self.chance.choice(running)
             self.engine[name].stop()
@@ -176,7 +179,7 @@ class SharingCase:
         self.rows += rows
         self.pushes.append(len(self.rows))
         for name, table in results.items():
-            self.found.setdefault(name, []).extend(tuple(row.values()) for row in table.to_pylist())
+            self.answers.setdefault(name, []).extend(tuple(row.values()) for row in table.to_pylist())
 
     @property
     def pool(self) -> sharing.StemPool | None:
@@ -190,25 +193,25 @@ class SharingCase:
                 join.strategy.change(left_deep(tuple(order)))
 
     def check(self) -> None:
-        for name, one in self.asked.items():
-            found = self.found.get(name, [])
-            assert sorted(found) == one.results(self.rows), (name, one)
-            assert [max(own) for own in found] == sorted(max(own) for own in found)
-            assert sorted(found) == self.alone(one), (name, one)
+        for name, asked in self.asked.items():
+            results = self.answers.get(name, [])
+            assert sorted(results) == asked.results(self.rows), (name, asked)
+            assert [max(positions) for positions in results] == sorted(max(positions) for positions in results)
+            assert sorted(results) == self.alone(asked), (name, asked)
 
-    def alone(self, one: SharingQuery) -> list[tuple[int, ...]]:
+    def alone(self, asked: SharingQuery) -> list[tuple[int, ...]]:
         """Return the results of the query in a runtime of its own."""
-        runtime = eddy.Runtime(one.query(self.lateness))
-        names, found = list(one.windows), []
-        cuts = sorted({*self.pushes, one.start, min(one.end, len(self.rows))})
+        runtime = eddy.Runtime(asked.query(self.lateness))
+        names, results = list(asked.windows), []
+        cuts = sorted({*self.pushes, asked.start, min(asked.end, len(self.rows))})
         for first, end in pairwise(cuts):
-            if one.end <= first or (first < one.start and not one.warm):
+            if asked.end <= first or (first < asked.start and not asked.warm):
                 continue
             rows = [row for row in self.rows[first:end] if row["stream"] in names]
             batches, order = pushed(rows, names)
             table = runtime.push(batches, order)
-            found += [tuple(row.values()) for row in table.to_pylist() if first >= one.start]
-        return sorted(found)
+            results += [tuple(row.values()) for row in table.to_pylist() if first >= asked.start]
+        return sorted(results)
 
 
 def pushed(rows: list[Row], names: Any = NAMES) -> tuple[dict[str, pa.RecordBatch], list[int]]:
@@ -277,7 +280,7 @@ def test_sequence_numbers_are_renumbered(seed: int, monkeypatch: pytest.MonkeyPa
         case.push(20)
         if case.pool is not None:
             case.pool.check()
-            assert max(own[3] for own in case.pool.stems.streams.tolist()) < 200
+            assert max(stream[3] for stream in case.pool.stems.streams.tolist()) < 200
     case.check()
 
 
@@ -338,8 +341,8 @@ def test_joins_that_read_a_stream_in_common_share_and_others_do_not() -> None:
     case.engine.start("other", wide("B.a = C.c", "B", "C"))
     case.push(5)
     metrics = case.engine.metrics()
-    assert [one["shared"] for one in metrics["joins"]] == [False, True, True]
-    assert [one["bytes"] > 0 for one in metrics["joins"]] == [True, False, False]
+    assert [join["shared"] for join in metrics["joins"]] == [False, True, True]
+    assert [join["bytes"] > 0 for join in metrics["joins"]] == [True, False, False]
     assert metrics["shared_bytes"] > 0
     assert case.pool is not None
     assert case.pool.names == ["A", "B", "C"]
@@ -415,7 +418,7 @@ def test_a_join_that_keeps_rows_out_shares_once_a_version_asks_for_all_rows() ->
 def test_plans_of_shared_joins_can_be_read_and_changed_before_and_after_the_first_push() -> None:
     case, names = SharingCase(8, policy="fixed"), "ABC"
     for columns in ("aa", "ab"):
-        on = [((one, columns[0]), (other, columns[1])) for one, other in pairwise(names)]
+        on = [((name, columns[0]), (other, columns[1])) for name, other in pairwise(names)]
         case.start(SharingQuery(dict.fromkeys(names, 20), on))
     assert case.engine["q0"].plan == case.engine.metrics()["joins"][0]["plan"] == "(A B) C"
     case.engine["q0"].transition("(B C) A")
@@ -437,10 +440,10 @@ def test_comparisons_filtered_rows_and_storing_strategies_do_not_share() -> None
     case.engine.start("counted", eddy.Query(rows, ["A.a = B.a"]))
     case.start(SharingQuery({"A": 9, "B": 9}, [(("A", "c"), ("B", "c"))], {"A": 3}))
     case.push(5)
-    assert not any(one["shared"] for one in case.engine.metrics()["joins"])
+    assert not any(join["shared"] for join in case.engine.metrics()["joins"])
     for options in ({"share": False}, {"strategy": "jisc"}):
         other = SharingCase(4, **options)
         other.engine.start("one", wide("A.a = B.a", "A", "B"))
         other.engine.start("two", wide("A.a = B.b", "A", "B"))
         other.push(5)
-        assert not any(one["shared"] for one in other.engine.metrics()["joins"])
+        assert not any(join["shared"] for join in other.engine.metrics()["joins"])

@@ -44,30 +44,32 @@ def test_every_late_row_of_the_oracle_is_counted_kept_or_handed_over(data: st.Da
     runtime, oracle = eddy.Runtime(query, ids_only=True), case.oracle()
     late: dict[str, list[tuple[str, ...]]] = {name: [] for name in case.names}
     greatest = None
-    for one in data.draw(splits(data.draw(arrivals(case)))):
-        found = runtime.push(one.batches(case), one.order()).num_rows
-        outcomes = feed(case, oracle, one.arrivals)
-        assert found == len(results(outcomes))
-        for name, own in late_rows(case, one.arrivals, outcomes).items():
-            late[name] += own
-        assert runtime.late_counts == {name: len(own) for name, own in late.items()}
+    for batched in data.draw(splits(data.draw(arrivals(case)))):
+        n_results = runtime.push(batched.batches(case), batched.order()).num_rows
+        outcomes = feed(case, oracle, batched.arrivals)
+        assert n_results == len(results(outcomes))
+        for name, new_texts in late_rows(case, batched.arrivals, outcomes).items():
+            late[name] += new_texts
+        assert runtime.late_counts == {name: len(texts) for name, texts in late.items()}
         assert greatest is None or (runtime.watermark is not None and runtime.watermark >= greatest)
         greatest = runtime.watermark
         assert (greatest is None) == (oracle.clock.now is None)
     chosen = {name: usual if choices[name] is None else choices[name] for name in case.names}
-    kept = {name: own for name, own in late.items() if own and chosen[name] == "keep"}
+    kept = {name: texts for name, texts in late.items() if texts and chosen[name] == "keep"}
     if data.draw(st.booleans()):
         # Neither the treatment nor the bound is part of the identity of a query.
         runtime = eddy.Runtime.restore(runtime.snapshot(), case.query())
     counts = runtime.metrics()
-    assert {name: state["late"] for name, state in counts["states"].items()} == {n: len(own) for n, own in late.items()}
+    assert {name: state["late"] for name, state in counts["states"].items()} == {
+        n: len(texts) for n, texts in late.items()
+    }
     assert {name: state["late_dropped"] for name, state in counts["states"].items()} == {
         name: max(len(kept.get(name, ())) - most, 0) for name in case.names
     }
     assert {name: text_rows(table) for name, table in runtime.late().items()} == {
-        n: own[-most:] for n, own in kept.items()
+        n: texts[-most:] for n, texts in kept.items()
     }
-    assert given_to == {name: own for name, own in late.items() if own and chosen[name] is take}
+    assert given_to == {name: texts for name, texts in late.items() if texts and chosen[name] is take}
 
 
 def test_the_watermark() -> None:
@@ -128,21 +130,21 @@ def test_late_rows_take_what_max_bytes_leaves_and_refuse_no_push(caplog: pytest.
         on_time = rows(*range(100_000 + 10 * k, 100_000 + 10 * k + size))
         batches = {"R": pa.concat_batches([on_time, rows(*range(100))]), "S": rows(*range(100))}
         order = [0] * (size + 100) + [1] * 100
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         for n, runtime in enumerate(runtimes):
             try:
-                found.append(runtime.push(batches, order))
+                tables.append(runtime.push(batches, order))
             except eddy.CapacityError:
                 refused[n] += 1
             used = runtime._pipeline.join.bound.used + runtime.metrics()["late_bytes"]
             assert used <= most, k
-        assert len(found) in (0, 2)
+        assert len(tables) in (0, 2)
         kept = max(kept, runtimes[0].metrics()["late_bytes"])
     assert refused[0] == refused[1] > 0
     assert runtimes[0].late_counts == runtimes[1].late_counts
     assert 10_000 < kept < 200 * 200 * 16
     told = messages(caplog)
-    assert sum("max_bytes" in one for one in told) in (1, 2)  # at most once for each stream
+    assert sum("max_bytes" in message for message in told) in (1, 2)  # at most once for each stream
 
 
 def test_states_stored_at_a_change_of_plan_make_late_rows_go() -> None:

@@ -68,23 +68,23 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
     oracle = case.oracle()
     held: dict[str, list[tuple[str, ...]]] = {}
     restores = 0
-    for one in pushes:
+    for batched in pushes:
         for _ in range(data.draw(st.sampled_from((0, 0, 0, 1, 0, 2)))):
             # A new Query object, as in another process.
             query = case.query()
             runtime = restored(runtime, query, data.draw(st.none() | plans(case, neighbours_by_predicate(case))))
             restores += 1
-        table = runtime.push(one.batches(case), one.order())
-        outcomes = feed(case, oracle, one.arrivals)
-        found = results(outcomes)
+        table = runtime.push(batched.batches(case), batched.order())
+        outcomes = feed(case, oracle, batched.arrivals)
+        expected = results(outcomes)
         if "count_only" in mode:
-            assert table.to_pydict() == {"count": [len(found)]}
+            assert table.to_pydict() == {"count": [len(expected)]}
         elif "ids_only" in mode:
-            assert_same(id_rows(case, table), found, "ids of a push")
+            assert_same(id_rows(case, table), expected, "ids of a push")
         else:
             assert table.schema == query.output_schema
-            assert_same(text_rows(table), [case.project(oracle, result) for result in found], "rows of a push")
-        for name, rows in late_rows(case, one.arrivals, outcomes).items():
+            assert_same(text_rows(table), [case.project(oracle, result) for result in expected], "rows of a push")
+        for name, rows in late_rows(case, batched.arrivals, outcomes).items():
             held.setdefault(name, []).extend(rows)
         if data.draw(st.integers(0, 3)) == 0:
             assert {name: text_rows(rows) for name, rows in runtime.late().items() if rows.num_rows} == held
@@ -107,8 +107,8 @@ def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     # A policy that depends on time may change the plan of one runtime only.
     whole, broken = (Runtime(case.query(), plan, policy="fixed", **mode) for _ in range(2))
     every = data.draw(st.sampled_from((1, 3)))
-    for n, one in enumerate(pushes):
-        batches, order = one.batches(case), one.order()
+    for n, batched in enumerate(pushes):
+        batches, order = batched.batches(case), batched.order()
         expected, table = (runtime.push(batches, order) for runtime in (whole, broken))
         assert table.schema == expected.schema
         assert text_rows(table) == text_rows(expected)
@@ -133,9 +133,9 @@ def long_stream_rows(start: int, rows: int, names: str, text: bool) -> dict[str,
             pa.array([start + k - rng.randrange(20) for k in range(rows)], pa.int64()),
         ]
         for column, kind in PAYLOAD_COLUMNS:
-            own = PAYLOADS.get(kind, (1, 2, -3))
+            pool = PAYLOADS.get(kind, (1, 2, -3))
             some_null = start // 100 % 3 == 1
-            values = [None if some_null and rng.random() < 0.3 else own[rng.randrange(len(own))] for _ in range(rows)]
+            values = [None if some_null and rng.random() < 0.3 else pool[rng.randrange(len(pool))] for _ in range(rows)]
             if pa.types.is_duration(kind) or pa.types.is_time(kind):
                 columns.append(pa.array(values, pa.int64()).cast(kind))
             else:
@@ -226,11 +226,11 @@ def test_a_failed_push_leaves_no_trace_in_a_snapshot() -> None:
     runtime = Runtime(query)
     runtime.push({"R": pa.record_batch({"k": ["a", "z"], "v": [1, 0]}, schema=schema)})
     saved = runtime.snapshot()
-    for one in (runtime, Runtime.restore(saved, query)):
+    for either in (runtime, Runtime.restore(saved, query)):
         with pytest.raises(eddy.InputError, match=r"where.* failed.*zero"):
-            one.push({"S": pa.record_batch({"k": ["new", "z"], "v": [1, 1]}, schema=schema)})
-        one.check()
-        assert one.snapshot() == saved
+            either.push({"S": pa.record_batch({"k": ["new", "z"], "v": [1, 1]}, schema=schema)})
+        either.check()
+        assert either.snapshot() == saved
 
 
 def test_a_restored_runtime_does_not_keep_the_snapshot() -> None:

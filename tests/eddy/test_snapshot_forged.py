@@ -75,8 +75,8 @@ def payload(contents: Sections, compression: str | None = None) -> None:
 
 def arrived(header: Header, rows: int) -> None:
     """Have a pipeline of one join, and its join, count these arrivals."""
-    for one in (header, header["joins"][0]):
-        one["counts"]["arrivals"] = rows
+    for part in (header, header["joins"][0]):
+        part["counts"]["arrivals"] = rows
 
 
 FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
@@ -273,8 +273,8 @@ def test_text_that_is_not_utf_8_survives() -> None:
     query = Query([Stream(name, schema, window=Rows(5)) for name in "RS"], ["R.k = S.k"])
     runtime = Runtime(query)
     runtime.push({"R": batch})
-    found = Runtime.restore(runtime.snapshot(), query).push({"S": batch})
-    assert found.column("R.s").cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+    table = Runtime.restore(runtime.snapshot(), query).push({"S": batch})
+    assert table.column("R.s").cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
 
 
 def test_a_payload_that_arrow_finds_invalid_makes_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,8 +221,8 @@ def test_expressions_as_another_version_of_arrow_might_write_them(change: dict[s
     saved = query_text(make_query())
     assert difference(saved, make_query()) is None
     saved["streams"][0]["filter"].update(change)
-    found = difference(saved, make_query())
-    assert found is None if same else found is not None and found.startswith("stream R, filter")
+    message = difference(saved, make_query())
+    assert message is None if same else message is not None and message.startswith("stream R, filter")
 
 
 def test_the_same_query_written_otherwise_is_the_same() -> None:

@@ -256,21 +256,21 @@ def test_a_saved_runtime_goes_on_in_memory_and_in_files(
     # The file has been copied.
     path.write_bytes(b"")
     wanted = as_lines(was.push({"S": rows(3, 400)}))
-    for one in again:
-        one.check()
-        assert as_lines(one.push({"S": rows(3, 400)})) == wanted
+    for runtime in again:
+        runtime.check()
+        assert as_lines(runtime.push({"S": rows(3, 400)})) == wanted
 
 
 def test_files_of_snapshots_that_cannot_be_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spill, path = SpillDirectory(tmp_path, least=1), tmp_path / "saved"
     runtime = eddy.Runtime(inner(), spill=spill)
     runtime.push({"R": rows(1, 300)})
-    for one in (None, spill):
+    for directory in (None, spill):
         with pytest.raises(eddy.SnapshotError, match="saved: the snapshot cannot be read"):
-            eddy.Runtime.restore(path, inner(), spill=one)
+            eddy.Runtime.restore(path, inner(), spill=directory)
         path.write_bytes(b"")
         with pytest.raises(eddy.SnapshotError, match="is empty"):
-            eddy.Runtime.restore(path, inner(), spill=one)
+            eddy.Runtime.restore(path, inner(), spill=directory)
         path.unlink()
     with pytest.raises(eddy.SnapshotError, match="the snapshot was not written"):
         runtime.save(tmp_path / "nothing" / "saved")
@@ -290,7 +290,7 @@ def test_texts_in_many_files_take_no_descriptors(tmp_path: Path) -> None:
     for turn in range(60):
         runtime.push({"R": rows(turn, 100)})
     log = runtime._pipeline.join.payload._logs[0, WIDE.names.index("s")]
-    assert sum(one.filed for one in log.chunks) == 60
+    assert sum(chunk.filed for chunk in log.chunks) == 60
     assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
@@ -324,7 +324,7 @@ def test_a_full_disk_neither_drops_states_nor_stops_a_table_that_was_compacted(
 ) -> None:
     query = eddy.Query([eddy.Table("R", TABLE, key="k"), eddy.Table("S", TABLE, key="k")], ["R.k = S.k"])
     spill = SpillDirectory(tmp_path, least=1)
-    in_files, in_memory = (eddy.Runtime(query, output="changelog", spill=one) for one in (spill, None))
+    in_files, in_memory = (eddy.Runtime(query, output="changelog", spill=directory) for directory in (spill, None))
     refused = 0
     for turn in range(40):
         keys = np.arange(40) % 37
@@ -372,7 +372,7 @@ def test_a_trim_that_fails_is_followed_by_a_renumbering(
     for _ in range(2):
         push("R", first, 30)
         first += 30
-    found = push("S", first - 90, 90)
+    table = push("S", first - 90, 90)
     runtime.check()
-    assert found["R.k"].to_pylist() == found["S.k"].to_pylist() == list(range(first - 90, first))
-    assert found["R.v"].to_pylist() == [10 * key for key in range(first - 90, first)]
+    assert table["R.k"].to_pylist() == table["S.k"].to_pylist() == list(range(first - 90, first))
+    assert table["R.v"].to_pylist() == [10 * key for key in range(first - 90, first)]

@@ -91,8 +91,10 @@ def test_windows_follow_from_intervals() -> None:
     ],
 )
 def test_other_joins_are_branches(text: str, how: Any) -> None:
-    one, other = a_and_b()
-    same(f"SELECT a.k FROM {text}", Query([one], branches=[Branch([other], ["a.k = b.k"], how)], select={"k": "a.k"}))
+    stream, other = a_and_b()
+    same(
+        f"SELECT a.k FROM {text}", Query([stream], branches=[Branch([other], ["a.k = b.k"], how)], select={"k": "a.k"})
+    )
 
 
 def test_branches_beside_a_semi_join_may_read_streams_above_it() -> None:
@@ -122,27 +124,27 @@ def test_an_outer_join_whose_missing_rows_are_rejected_is_an_inner_one() -> None
     ):
         assert type(sql(f"SELECT a.k FROM {text}", STREAMS)) is Query
     kept = sql("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k WHERE b.v > 2 OR b.v IS NULL", STREAMS)
-    assert [one.title for one in kept.conditions] == ["b.v > 2 OR b.v IS NULL"]
+    assert [condition.title for condition in kept.conditions] == ["b.v > 2 OR b.v IS NULL"]
     full = sql("SELECT a.k FROM a FULL JOIN b ON a.k = b.k WHERE a.v > 2", STREAMS)
     assert full.branches[0].how == "left"
 
 
 def test_conditions_on_one_stream_are_filters_but_not_below_a_window_of_rows() -> None:
     query = sql("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.v > 1 WHERE a.v > 3 AND a.s = 'x'", STREAMS)
-    assert [[one.title for one in stream.conditions] for stream in query.streams] == [
+    assert [[condition.title for condition in stream.conditions] for stream in query.streams] == [
         ["a.v > 3", "a.s = 'x'"],
         ["b.v > 1"],
     ]
     rows = [Stream(name, SCHEMA, window=Rows(5)) for name in "ab"]
     counted = sql("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v > 3", rows)
     assert not counted.streams[0].conditions
-    assert [one.title for one in counted.conditions] == ["a.v > 3"]
+    assert [condition.title for condition in counted.conditions] == ["a.v > 3"]
 
 
 def test_a_filter_of_the_stream_stays() -> None:
     given = Stream("a", SCHEMA, window=Unbounded(), filter=pc.field("v") > 0)
     query = sql("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v < 9", [given, STREAMS[1]])
-    assert [one.title for one in query.streams[0].conditions] == ["(v > 0)", "a.v < 9"]
+    assert [condition.title for condition in query.streams[0].conditions] == ["(v > 0)", "a.v < 9"]
 
 
 def test_a_table_that_occurs_twice_is_two_streams() -> None:
@@ -159,7 +161,7 @@ def test_subqueries_and_common_tables_flatten() -> None:
         SELECT a.k, named.twice FROM a JOIN named ON a.k = named.key
     """
     query = sql(text, STREAMS)
-    assert [one.title for one in query.streams[1].conditions] == ["b.v > 10"]
+    assert [condition.title for condition in query.streams[1].conditions] == ["b.v > 10"]
     assert to_sql(query) == "SELECT a.k AS k, b.v * 2 AS twice FROM a JOIN b ON a.k = b.k WHERE b.v > 10"
 
 
@@ -228,8 +230,8 @@ def test_a_star_has_the_order_of_the_standard(joins: str, names: list[str] | Non
 def value(text: str, **columns: Any) -> Any:
     """Return the value of an expression in a result."""
     runtime = Runtime(sql(f"SELECT {text} AS value FROM a JOIN b ON a.k = b.k", STREAMS))
-    found = runtime.push(full({"a": [{"k": 1, "at": 0, **columns}], "b": [{"k": 1, "at": 0}]}))
-    return found["value"].to_pylist()[0]
+    table = runtime.push(full({"a": [{"k": 1, "at": 0, **columns}], "b": [{"k": 1, "at": 0}]}))
+    return table["value"].to_pylist()[0]
 
 
 @pytest.mark.parametrize(
@@ -292,21 +294,21 @@ def test_a_row_with_a_value_that_does_not_fit_is_left_out_and_names_the_column()
 
 
 def test_a_query_takes_expressions_in_select() -> None:
-    one, other = a_and_b()
+    stream, other = a_and_b()
     select = {"twice": "a.v * 2", "arrow": pc.add(pc.field("a.v"), pc.field("b.v")), "k": "a.k"}
-    query = Query([one, other], ["a.k = b.k"], select=select)
+    query = Query([stream, other], ["a.k = b.k"], select=select)
     assert query.output_schema == pa.schema([("twice", pa.int64()), ("arrow", pa.int32()), ("k", pa.int64())])
     rows = {"a": [{"k": 1, "v": 4, "at": 0}], "b": [{"k": 1, "v": 5, "at": 0}]}
     wanted = [{"twice": 8, "arrow": 9, "k": 1}]
     assert Runtime(query).push(full(rows)).to_pylist() == wanted
     restored = Runtime.restore(Runtime(query).snapshot(), query)
     assert restored.push(full(rows)).to_pylist() == wanted
-    engine = Engine([one, other])
+    engine = Engine([stream, other])
     engine.start("q", query)
     assert engine.push(full(rows))["q"].to_pylist() == wanted
     changes = Runtime(query, output="changelog").push(full(rows)).to_pylist()
     assert changes == [{"op": "+I", **wanted[0]}]
-    other_query = Query([one, other], ["a.k = b.k"], select={**select, "twice": "a.v * 3"})
+    other_query = Query([stream, other], ["a.k = b.k"], select={**select, "twice": "a.v * 3"})
     thrice = Runtime.restore(Runtime(query).snapshot(), other_query).push(full(rows))
     assert thrice.to_pylist() == [{**wanted[0], "twice": 12}]
 
@@ -319,8 +321,8 @@ def test_encoded_texts_are_texts(kind: pa.DataType) -> None:
         [Stream("a", rows), Stream("b", pa.schema([("k", pa.int64()), ("s", pa.string())]))],
     )
     batch = pa.record_batch({"k": [1, 2], "s": pa.array(["xa", "ya"])})
-    found = Runtime(query).push({"a": batch, "b": batch}, order=[0, 0, 1, 1])
-    assert found["both"].to_pylist() == ["XAxa"]
+    table = Runtime(query).push({"a": batch, "b": batch}, order=[0, 0, 1, 1])
+    assert table["both"].to_pylist() == ["XAxa"]
 
 
 # Groups
@@ -339,8 +341,8 @@ def test_groups_windows_and_having() -> None:
     rows = {"a": [{"k": 1, "s": "x", "at": 0}, {"k": 2, "s": "y", "at": 1}]}
     rows["b"] = [{"k": 1, "v": v, "at": v} for v in (1, 2, 6)] + [{"k": 2, "v": 1, "at": 2}]
     assert runtime.push(full(rows)).num_rows == 0
-    (found,) = runtime.push(full({"a": [{"k": 9, "at": 200}], "b": [{"k": 8, "at": 200}]})).to_pylist()
-    assert (found["s"], found["n"], found["mean"]) == ("x", 3, 3.0)
+    (row,) = runtime.push(full({"a": [{"k": 9, "at": 200}], "b": [{"k": 8, "at": 200}]})).to_pylist()
+    assert (row["s"], row["n"], row["mean"]) == ("x", 3, 3.0)
 
 
 def test_the_latest_value_goes_by_an_order() -> None:
@@ -357,8 +359,8 @@ def test_the_latest_value_goes_by_an_order() -> None:
     runtime.push(full({"b": logins, "a": [{"k": 1, "s": "paid", "at": 7}]}))
     # Of several logins at one time, the greatest value is the last one and the least the first one. All joined rows
     # have the event time of the payment, so without ORDER BY they are tied.
-    found = {"s": "paid", "latest": 5, "same": 5, "too": 5, "oldest": 9, "small": 8, "tied": 9}
-    assert runtime.finish().to_pylist() == [found]
+    wanted = {"s": "paid", "latest": 5, "same": 5, "too": 5, "oldest": 9, "small": 8, "tied": 9}
+    assert runtime.finish().to_pylist() == [wanted]
 
 
 def test_having_names_output_columns() -> None:
@@ -403,11 +405,13 @@ def test_union_all() -> None:
     assert isinstance(both, UnionAll)
     runtimes = [Runtime(query) for query in both.queries]
     rows = {name: [{"k": 1, "v": i, "at": 0}] for i, name in enumerate("abc")}
-    found = both.together([one.push(full({s.name: rows[s.name] for s in one.query.streams})) for one in runtimes])
-    assert found.to_pylist() == [{"v": 0}, {"v": 2}]
+    table = both.together(
+        [runtime.push(full({s.name: rows[s.name] for s in runtime.query.streams})) for runtime in runtimes]
+    )
+    assert table.to_pylist() == [{"v": 0}, {"v": 2}]
     assert to_sql(both).count("UNION ALL") == 1
     with pytest.raises(eddy.QueryError, match="2 queries have 1 tables"):
-        both.together([found])
+        both.together([table])
 
 
 def test_explain_shows_the_streams_and_the_plan() -> None:
@@ -452,7 +456,7 @@ def test_a_query_made_in_python_prints_itself() -> None:
 )
 def test_groups_that_are_never_final_are_refused_in_the_words_of_sql(group: str, advice: str) -> None:
     query = sql(f"SELECT COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY {group}", STREAMS)
-    with pytest.raises(eddy.InputError) as found:
+    with pytest.raises(eddy.InputError) as caught:
         Runtime(query)
-    assert f"GROUP BY {group} has no window that ends; write {advice}" in str(found.value)
+    assert f"GROUP BY {group} has no window that ends; write {advice}" in str(caught.value)
     assert Runtime(query, bounded=True).finish().num_rows == 0

@@ -80,6 +80,6 @@ def test_answers_are_those_of_duckdb(text: str) -> None:
     ],
 )
 def test_what_is_refused(text: str, place: str, message: str) -> None:
-    with pytest.raises(SqlError, match=message) as found:
+    with pytest.raises(SqlError, match=message) as caught:
         sql(text, STREAMS)
-    assert text[found.value.column - 1 :].startswith(place)
+    assert text[caught.value.column - 1 :].startswith(place)

@@ -37,11 +37,11 @@ KEY, TIME = ", PRIMARY KEY (id) NOT ENFORCED", ", WATERMARK FOR at AS at - INTER
     ],
 )
 def test_what_is_declared(more: str, kind: type, key: Any, time: str | None, lateness: Any) -> None:
-    found = create_table(f"CREATE TABLE `items` ({COLUMNS}{more})")
-    assert type(found) is kind
-    assert (found.name, found.time, found.lateness) == ("items", time, lateness)
-    assert found.schema == SCHEMA
-    assert key is None or (isinstance(found, KeyedInput) and found.keys == key)
+    declared = create_table(f"CREATE TABLE `items` ({COLUMNS}{more})")
+    assert type(declared) is kind
+    assert (declared.name, declared.time, declared.lateness) == ("items", time, lateness)
+    assert declared.schema == SCHEMA
+    assert key is None or (isinstance(declared, KeyedInput) and declared.keys == key)
 
 
 def test_what_sql_cannot_say_is_an_option() -> None:
@@ -62,8 +62,8 @@ def test_declarations_are_the_inputs_of_a_statement() -> None:
     runtime = Runtime(
         sql("SELECT page, city FROM visits JOIN people ON who = id", [visits, people]), output="changelog"
     )
-    found = runtime.push({"visits": [{"who": 1, "page": "/"}], "people": [{"id": 1, "city": "Oslo"}]})
-    assert found.to_pylist() == [{"op": "+I", "page": "/", "city": "Oslo"}]
+    table = runtime.push({"visits": [{"who": 1, "page": "/"}], "people": [{"id": 1, "city": "Oslo"}]})
+    assert table.to_pylist() == [{"op": "+I", "page": "/", "city": "Oslo"}]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_declarations_are_the_inputs_of_a_statement() -> None:
     ],
 )
 def test_what_is_refused(text: str, place: str, message: str) -> None:
-    with pytest.raises(SqlError, match=message) as found:
+    with pytest.raises(SqlError, match=message) as caught:
         create_table(text)
-    assert text.splitlines()[found.value.line - 1][found.value.column - 1 :].startswith(place)
+    assert text.splitlines()[caught.value.line - 1][caught.value.column - 1 :].startswith(place)
 
 
 def test_a_statement_says_what_reads_declarations() -> None:

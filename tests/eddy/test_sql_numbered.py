@@ -68,8 +68,8 @@ def test_a_stream_of_windows_may_be_selected_from_alone() -> None:
     windows = "SELECT k, count(*) AS n, window_end FROM a GROUP BY k, TUMBLE(at, 10)"
     query = eddy.sql(f"SELECT k, window_end, n * 2 AS m FROM ({windows}) w WHERE n > 1", [stream])
     runtime = eddy.Runtime(query)
-    found = runtime.push(query.inputs({"a": [{"k": k % 2, "at": at} for k, at in enumerate((1, 2, 3, 4, 15, 16, 30))]}))
-    assert found.to_pylist() == [{"k": 0, "window_end": 10, "m": 4}, {"k": 1, "window_end": 10, "m": 4}]
+    table = runtime.push(query.inputs({"a": [{"k": k % 2, "at": at} for k, at in enumerate((1, 2, 3, 4, 15, 16, 30))]}))
+    assert table.to_pylist() == [{"k": 0, "window_end": 10, "m": 4}, {"k": 1, "window_end": 10, "m": 4}]
 
 
 def eddy_schema() -> pa.Schema:

@@ -71,10 +71,13 @@ SAME: dict[tuple[str, str], str] = {
 def meaning(tree: exp.Expression, source: StatementText, streams: Any) -> object:
     """Return what a statement means, or None if it is refused."""
     try:
-        found = translated(tree, source, {one.name: one for one in streams}, {})
+        translation = translated(tree, source, {stream.name: stream for stream in streams}, {})
     except SqlError:
         return None
-    return [(query_text(one), dict(one.tables)) for one in ([found] if isinstance(found, Query) else found.queries)]
+    return [
+        (query_text(query), dict(query.tables))
+        for query in ([translation] if isinstance(translation, Query) else translation.queries)
+    ]
 
 
 def places(tree: exp.Expression) -> Iterator[tuple[list[int], exp.Expression]]:
@@ -127,7 +130,7 @@ def harmless(node: exp.Expression, name: str) -> bool:
     # EXISTS asks for rows, whatever their columns are. They are checked all the same.
     exists = node.find_ancestor(exp.Exists)
     if exists is not None and isinstance(exists.this, exp.Select):
-        return any(node in list(one.walk()) for one in exists.this.expressions) or (
+        return any(node in list(expression.walk()) for expression in exists.this.expressions) or (
             node is exists.this and name == "expressions"
         )
     return False
@@ -139,13 +142,13 @@ def changed(text: str, streams: Any, changes: Any) -> tuple[int, list[str]]:
     tree = parse(source)
     before = meaning(tree, source, streams)
     assert before is not None, text
-    tried, found = 0, []
+    tried, unnoticed = 0, []
     for number, node in enumerate(tree.walk()):
         for name, value in changes(node):
             if harmless(node, name):
                 continue
             other = tree.copy()
-            mine = next(one for k, one in enumerate(other.walk()) if k == number)
+            mine = next(candidate for k, candidate in enumerate(other.walk()) if k == number)
             mine.set(name, value)
             tried += 1
             try:
@@ -153,8 +156,8 @@ def changed(text: str, streams: Any, changes: Any) -> tuple[int, list[str]]:
             except (AttributeError, TypeError, ValueError, KeyError, AssertionError):
                 continue  # no statement has such a tree
             if after == before:
-                found.append(f"{type(node).__name__}.{name} = {value!r} in {printed(node)}")
-    return tried, found
+                unnoticed.append(f"{type(node).__name__}.{name} = {value!r} in {printed(node)}")
+    return tried, unnoticed
 
 
 CASES = [(text, STREAMS) for text in STATEMENTS] + [(text, TIMED) for text in WINDOWED]
@@ -220,9 +223,9 @@ def test_qualify_makes_a_table_of_a_relation_and_is_refused_elsewhere(place: str
     if place in ("subquery", "common table", "unused", "in"):
         assert isinstance(sql(text, STREAMS), Query)
         return
-    with pytest.raises(SqlError, match="QUALIFY is not supported") as found:
+    with pytest.raises(SqlError, match="QUALIFY is not supported") as caught:
         sql(text, STREAMS)
-    assert text[found.value.column - 1 :].startswith("QUALIFY")
+    assert text[caught.value.column - 1 :].startswith("QUALIFY")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -231,11 +234,11 @@ def test_a_clause_is_refused_where_it_stands(clause: str, place: str) -> None:
     slots = ["", "", ""]
     slots[CLAUSES[clause]] = clause
     text = PLACES[place].format(*slots)
-    with pytest.raises(SqlError, match="not supported") as found:
+    with pytest.raises(SqlError, match="not supported") as caught:
         sql(text, STREAMS)
-    assert found.value.line == 1
+    assert caught.value.line == 1
     if not clause.startswith("/*"):
-        assert text[found.value.column - 1 :].startswith(clause.split()[0])
+        assert text[caught.value.column - 1 :].startswith(clause.split()[0])
 
 
 @pytest.mark.parametrize(
@@ -288,10 +291,10 @@ def test_a_clause_is_refused_where_it_stands(clause: str, place: str) -> None:
     ],
 )
 def test_a_modifier_is_refused_where_it_stands(text: str, word: str, message: str) -> None:
-    with pytest.raises(SqlError) as found:
+    with pytest.raises(SqlError) as caught:
         sql(text, STREAMS)
-    assert message in str(found.value)
-    assert text[found.value.column - 1 :].startswith(word)
+    assert message in str(caught.value)
+    assert text[caught.value.column - 1 :].startswith(word)
 
 
 def test_a_statement_is_a_string() -> None:

@@ -65,24 +65,24 @@ def pushed(query: Query, **options: Any) -> list[dict[str, Any]]:
     """Return the results of a query over the rows."""
     runtime = Runtime(query, bounded=True, **options)
     case = SqlCase(ROWS, "", "", True, 1, "")
-    found = [runtime.push(query.inputs({name: case.rows(name) for name in TABLES}))]
+    tables = [runtime.push(query.inputs({name: case.rows(name) for name in TABLES}))]
     assert eddy.Runtime.restore(runtime.snapshot(), query).query is query
-    return pa.concat_tables([*found, runtime.finish()]).to_pylist()
+    return pa.concat_tables([*tables, runtime.finish()]).to_pylist()
 
 
 FULL = f"SELECT l.c AS l, r.c AS r FROM ({COMPUTED} FROM a) AS l FULL JOIN ({COMPUTED} FROM b) AS r ON r.k = l.k"
 
 
-def rows(found: list[dict[str, Any]]) -> list[str]:
-    return sorted(map(repr, found))
+def rows(results: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, results))
 
 
 def test_changes_say_which_side_is_missing() -> None:
     changes = pushed(sql(FULL, STREAMS), output="changelog")
     kept: list[str] = []
-    for one in changes:
-        row = repr({name: value for name, value in one.items() if name != "op"})
-        if one["op"] == "+I":
+    for change in changes:
+        row = repr({name: value for name, value in change.items() if name != "op"})
+        if change["op"] == "+I":
             kept.append(row)
         else:
             kept.remove(row)
@@ -98,13 +98,13 @@ def test_present_is_a_function_of_sql_and_of_python() -> None:
     select: dict[str, Any] = {"k": "a.k", "there": "PRESENT(b)", "not": "NOT PRESENT(b)", "a": "PRESENT(a)"}
     select["arrow"] = pc.field("PRESENT(b)")
     given = Query(STREAMS[:1], branches=[branch], select=select)
-    found = pushed(given)
-    assert rows([{"k": one["k"], "there": one["there"], "here": True} for one in found]) == rows(pushed(query))
-    assert all((one["not"], one["arrow"], one["a"]) == (not one["there"], one["there"], True) for one in found)
+    results = pushed(given)
+    assert rows([{"k": row["k"], "there": row["there"], "here": True} for row in results]) == rows(pushed(query))
+    assert all((row["not"], row["arrow"], row["a"]) == (not row["there"], row["there"], True) for row in results)
     alone = Query(STREAMS[:1], branches=[branch], where=pc.invert(pc.field("PRESENT(b)")), select=["a.k", "PRESENT(b)"])
-    assert rows(pushed(alone)) == rows([{"a.k": one["k"], "PRESENT(b)": False} for one in found if not one["there"]])
+    assert rows(pushed(alone)) == rows([{"a.k": row["k"], "PRESENT(b)": False} for row in results if not row["there"]])
     groups = Query(STREAMS[:1], branches=[branch], group_by=["PRESENT(b)"], aggregates={"n": agg.count()})
-    counts = [{"PRESENT(b)": there, "n": sum(one["there"] == there for one in found)} for there in (False, True)]
+    counts = [{"PRESENT(b)": there, "n": sum(row["there"] == there for row in results)} for there in (False, True)]
     assert rows(pushed(groups)) == rows(counts)
 
 

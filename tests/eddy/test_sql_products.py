@@ -74,6 +74,6 @@ def test_the_text_has_no_product_where_keys_connect_streams() -> None:
     ],
 )
 def test_refusals(text: str, column: int, message: str) -> None:
-    with pytest.raises(eddy.SqlError, match=message) as found:
+    with pytest.raises(eddy.SqlError, match=message) as caught:
         eddy.sql(text, [R, S])
-    assert found.value.column == column
+    assert caught.value.column == column

@@ -10,7 +10,7 @@ import pytest
 from eddy import QueryError, SqlError, to_sql
 from tests.eddy.sql_statements import play, query_of, statement
 
-FOUND = [
+FAULTS = [
     # A part that hung beside a full join was lost when a condition made the join a left one.
     "SELECT x.g, y.k FROM r x FULL JOIN r y ON x.g = y.g WHERE x.v IN (SELECT v FROM s) AND x.g <= 'b'",
     "SELECT x.g, y.k FROM r x FULL JOIN r y ON x.g = y.g WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.v = x.v)"
@@ -63,7 +63,7 @@ def test_queries_of_queries_have_no_text() -> None:
         to_sql(query_of("SELECT r.v, d.n FROM r JOIN (SELECT g, count(*) AS n FROM s GROUP BY g) d ON r.g = d.g"))
 
 
-@pytest.mark.parametrize("text", FOUND)
+@pytest.mark.parametrize("text", FAULTS)
 def test_faults_that_were_found(text: str) -> None:
     query = query_of(text)
     with duckdb.connect() as database:

@@ -117,14 +117,14 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED, ids=[text for text, *_ in REFUSED])
 def test_each_refusal_has_a_place_and_a_remedy(text: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(SqlError) as found:
+    with pytest.raises(SqlError) as caught:
         sql(text, STREAMS)
-    assert message in str(found.value)
-    assert str(found.value).startswith(f"SQL, line {found.value.line}, column {found.value.column}: ")
-    assert (found.value.line, found.value.column) == (line, column)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"SQL, line {caught.value.line}, column {caught.value.column}: ")
+    assert (caught.value.line, caught.value.column) == (line, column)
 
 
 def test_places_are_those_of_the_whole_text() -> None:
-    with pytest.raises(SqlError) as found:
+    with pytest.raises(SqlError) as caught:
         sql("EXPLAIN\n  SELECT a.z FROM a JOIN b ON a.k = b.k", STREAMS)
-    assert (found.value.line, found.value.column) == (2, 10)
+    assert (caught.value.line, caught.value.column) == (2, 10)

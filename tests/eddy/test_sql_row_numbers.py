@@ -102,8 +102,8 @@ def test_answers_are_those_of_duckdb(text: str) -> None:
             database.register(name, table)
         runtime = Runtime(query, bounded=True)
         runtime.push(rows, [k for k, table in enumerate(rows.values()) for _ in range(len(table))])
-        found = [tuple(row.values()) for row in runtime.finish().to_pylist()]
-        assert sorted(map(str, found)) == sorted(map(str, database.sql(text).fetchall()))
+        answer = [tuple(row.values()) for row in runtime.finish().to_pylist()]
+        assert sorted(map(str, answer)) == sorted(map(str, database.sql(text).fetchall()))
 
 
 INNER = "SELECT a.k, ROW_NUMBER() OVER (ORDER BY b.v) AS rn FROM a JOIN b ON a.k = b.k"
@@ -128,9 +128,9 @@ INNER = "SELECT a.k, ROW_NUMBER() OVER (ORDER BY b.v) AS rn FROM a JOIN b ON a.k
     ],
 )
 def test_other_forms_are_refused(text: str, place: str, message: str) -> None:
-    with pytest.raises(SqlError, match=message.replace("(", r"\(").replace(")", r"\)")) as found:
+    with pytest.raises(SqlError, match=message.replace("(", r"\(").replace(")", r"\)")) as caught:
         sql(text, STREAMS)
-    assert text[found.value.column - 1 :].startswith(place)
+    assert text[caught.value.column - 1 :].startswith(place)
 
 
 def test_a_query_over_groups_of_python_has_no_text() -> None:

@@ -35,8 +35,8 @@ class Statements:
         if kind < 0.4:
             return f"SELECT {listed} FROM {name} WHERE v > {self.draw.randrange(20)}"
         if kind < 0.5:
-            other = self.draw.choice([one for one in "rst" if one != name])
-            listed = ", ".join(f"{name}.{one}" for one in columns)
+            other = self.draw.choice([table for table in "rst" if table != name])
+            listed = ", ".join(f"{name}.{column}" for column in columns)
             return f"SELECT {listed} FROM {name} LEFT JOIN {other} ON {name}.k = {other}.k AND {name}.v < {other}.v"
         return f"SELECT {listed} FROM {name}"
 
@@ -119,9 +119,9 @@ def test_not_in_has_the_answer_of_three_values(text: str) -> None:
 @pytest.mark.parametrize("name", ["EXCEPT", "INTERSECT"])
 def test_sets_with_copies_have_the_form_that_their_error_names(name: str) -> None:
     text = f"SELECT k, g FROM r {name} ALL SELECT k, g FROM s"
-    with pytest.raises(eddy.SqlError) as found:
+    with pytest.raises(eddy.SqlError) as caught:
         eddy.sql(text, [R, S])
-    form = str(found.value).partition("the number of each row: ")[2].replace("…", "r", 1).replace("…", "s", 1)
+    form = str(caught.value).partition("the number of each row: ")[2].replace("…", "r", 1).replace("…", "s", 1)
     counted = f"SELECT k, g, count(*) AS copies FROM ({text}) GROUP BY k, g"
     query = eddy.sql(form, [R, S])
     assert sum(play(Random(seed), query, counted, "eddy") for seed in range(5))
@@ -173,9 +173,9 @@ def test_what_is_refused(text: str, message: str) -> None:
 def test_values_of_any_type_are_equal_once(kind: pa.DataType, values: tuple[object, ...], keyed: bool) -> None:
     """NULL and NaN are values like others; rows have a key by the column, if its type can be one."""
     schema = pa.schema([("k", kind), ("g", pa.int64())])
-    query = eddy.sql("SELECT k FROM a INTERSECT SELECT k FROM b", [eddy.Table(one, schema, key="g") for one in "ab"])
+    query = eddy.sql("SELECT k FROM a INTERSECT SELECT k FROM b", [eddy.Table(name, schema, key="g") for name in "ab"])
     assert ("TRUE" not in str(query)) == keyed
-    rows = [{"k": one, "g": g} for g, one in enumerate((None, *values))]
+    rows = [{"k": value, "g": g} for g, value in enumerate((None, *values))]
     runtime = eddy.Runtime(query, output="changelog")
     assert len(runtime.push({"a": rows, "b": rows})) == len(rows) - (-0.0 in values and 1.5 in values)
     changes = runtime.push({"a": [{**row, "k": None} for row in rows]})

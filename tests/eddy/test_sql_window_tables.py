@@ -73,6 +73,6 @@ def test_comments_and_strings_are_not_read(text: str) -> None:
     ],
 )
 def test_refusals(text: str, word: str, message: str) -> None:
-    with pytest.raises(SqlError, match=message) as found:
+    with pytest.raises(SqlError, match=message) as caught:
         sql(text, STREAMS)
-    assert text.splitlines()[found.value.line - 1][found.value.column - 1 :].startswith(word)
+    assert text.splitlines()[caught.value.line - 1][caught.value.column - 1 :].startswith(word)

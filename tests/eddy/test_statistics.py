@@ -21,14 +21,14 @@ ONE_KEY = {"R": "a", "S": "a", "T": "a", "U": "a"}
 def draw(query: eddy.Query, seed: int, rows: int, keys: int) -> dict[str, pa.RecordBatch]:
     """Draw rows with skewed keys; half of the time the second column of a stream depends on the first."""
     rng = np.random.default_rng(seed)
-    found = {}
+    batches = {}
     for stream in query.streams:
         first = np.minimum(rng.geometric(3 / keys, rows), keys)
         columns = {}
         for column in stream.schema.names:
             columns[column] = np.where(rng.random(rows) < 0.5, first, rng.integers(0, keys, rows))
-        found[stream.name] = pa.record_batch(columns, schema=stream.schema)
-    return found
+        batches[stream.name] = pa.record_batch(columns, schema=stream.schema)
+    return batches
 
 
 def of_kind(runtime: eddy.Runtime, kind: str) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def of_kind(runtime: eddy.Runtime, kind: str) -> list[dict[str, Any]]:
 
 
 def windows_of(pushes: list[dict[str, pa.RecordBatch]], size: int) -> dict[str, list[dict[str, int]]]:
-    return {name: [row for one in pushes for row in one[name].to_pylist()][-size:] for name in pushes[0]}
+    return {name: [row for batches in pushes for row in batches[name].to_pylist()][-size:] for name in pushes[0]}
 
 
 def columns_of(query: eddy.Query, classes: list[int]) -> list[str]:
@@ -55,28 +55,28 @@ def test_estimates_are_exact_when_every_tuple_is_counted(columns: dict[str, str]
     query = make_query(columns, eddy.Rows(90))
     runtime = eddy.Runtime(query, count_only=True)
     pushed = [draw(query, seed, 40, 12) for seed in range(pushes)]
-    for one in pushed:
-        runtime.push(one, order=np.arange(160) % 4)
+    for batches in pushed:
+        runtime.push(batches, order=np.arange(160) % 4)
     windows = windows_of(pushed, 90)
     pairs, chains = of_kind(runtime, "pair"), of_kind(runtime, "chain")
-    assert {(one["from"], one["to"]) for one in pairs} >= {("R", "S"), ("S", "R"), ("U", "T")}
-    for one in pairs:
-        (column,) = columns_of(query, one["classes"])
-        near, far = windows[one["from"]], windows[one["to"]]
+    assert {(row["from"], row["to"]) for row in pairs} >= {("R", "S"), ("S", "R"), ("U", "T")}
+    for pair in pairs:
+        (column,) = columns_of(query, pair["classes"])
+        near, far = windows[pair["from"]], windows[pair["to"]]
         held = {row[column] for row in far}
-        assert one["sampled"] == len(near)
-        assert one["size"] == pytest.approx(joined(near, far, column))
-        assert one["fanout"] == pytest.approx(one["size"] / len(near))
-        assert one["hit"] == pytest.approx(sum(row[column] in held for row in near) / len(near))
-        assert one["error"] == one["size_error"] == 0
+        assert pair["sampled"] == len(near)
+        assert pair["size"] == pytest.approx(joined(near, far, column))
+        assert pair["fanout"] == pytest.approx(pair["size"] / len(near))
+        assert pair["hit"] == pytest.approx(sum(row[column] in held for row in near) / len(near))
+        assert pair["error"] == pair["size_error"] == 0
     expected = {"chain": 2, "one key": 4}["one key" if columns is ONE_KEY else "chain"]
-    assert len(chains) == len({(one["from"], one["through"], one["to"]) for one in chains}) == expected
-    for one in chains:
-        x, y = columns_of(query, one["classes"])
-        left = Counter(row[x] for row in windows[one["from"]])
-        right = Counter(row[y] for row in windows[one["to"]])
-        assert one["size"] == pytest.approx(sum(left[row[x]] * right[row[y]] for row in windows[one["through"]]))
-        assert one["size_error"] == 0
+    assert len(chains) == len({(row["from"], row["through"], row["to"]) for row in chains}) == expected
+    for chain in chains:
+        x, y = columns_of(query, chain["classes"])
+        left = Counter(row[x] for row in windows[chain["from"]])
+        right = Counter(row[y] for row in windows[chain["to"]])
+        assert chain["size"] == pytest.approx(sum(left[row[x]] * right[row[y]] for row in windows[chain["through"]]))
+        assert chain["size_error"] == 0
 
 
 def test_estimates_of_samples_lie_within_their_errors_and_on_no_side() -> None:
@@ -88,16 +88,16 @@ def test_estimates_of_samples_lie_within_their_errors_and_on_no_side() -> None:
         pushed = [draw(query, 100 + seed, 1500, 300)]
         runtime.push(pushed[0], order=np.arange(6000) % 4)
         windows = windows_of(pushed, 1500)
-        for one in of_kind(runtime, "pair"):
-            assert one["sampled"] == DRAWN
-            exact = joined(windows[one["from"]], windows[one["to"]], columns_of(query, one["classes"])[0])
-            off.append((one["size"] - exact) / one["size_error"])
-        for one in of_kind(runtime, "chain"):
-            x, y = columns_of(query, one["classes"])
-            left = Counter(row[x] for row in windows[one["from"]])
-            right = Counter(row[y] for row in windows[one["to"]])
-            exact = sum(left[row[x]] * right[row[y]] for row in windows[one["through"]])
-            off.append((one["size"] - exact) / one["size_error"])
+        for pair in of_kind(runtime, "pair"):
+            assert pair["sampled"] == DRAWN
+            exact = joined(windows[pair["from"]], windows[pair["to"]], columns_of(query, pair["classes"])[0])
+            off.append((pair["size"] - exact) / pair["size_error"])
+        for chain in of_kind(runtime, "chain"):
+            x, y = columns_of(query, chain["classes"])
+            left = Counter(row[x] for row in windows[chain["from"]])
+            right = Counter(row[y] for row in windows[chain["to"]])
+            exact = sum(left[row[x]] * right[row[y]] for row in windows[chain["through"]])
+            off.append((chain["size"] - exact) / chain["size_error"])
     assert np.mean(np.abs(off) < 2) > 0.9
     assert np.abs(off).max() < 5
     assert abs(np.mean(off)) < 0.4
@@ -113,7 +113,7 @@ def test_correlated_attributes_of_the_middle_count() -> None:
     runtime.push({"R": even[0], "S": crossed, "T": even[1]}, order=[0] * 10 + [2] * 10 + [1] * len(keys))
     (chain,) = of_kind(runtime, "chain")
     assert chain["size"] == 0
-    assert [one["fanout"] for one in of_kind(runtime, "pair") if one["from"] == "S"] == [5, 5]
+    assert [pair["fanout"] for pair in of_kind(runtime, "pair") if pair["from"] == "S"] == [5, 5]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -155,9 +155,9 @@ def test_looking_changes_nothing() -> None:
     looked = eddy.Runtime(query, policy="rank", decide_every=50, count_only=True)
     left_alone = eddy.Runtime(query, policy="rank", decide_every=50, count_only=True)
     for seed in range(6):
-        one = draw(query, seed, 37, 9)
+        batches = draw(query, seed, 37, 9)
         for runtime in (looked, left_alone):
-            runtime.push(one, order=np.arange(4 * 37) % 4)
+            runtime.push(batches, order=np.arange(4 * 37) % 4)
         before = looked.stats()
         assert looked.explain()
         assert looked.stats() == before
@@ -188,22 +188,22 @@ def test_shares_are_those_the_next_sample_would_see() -> None:
     runtime.push({"R": rows.slice(0, 6), "S": rows.slice(0, 2)}, order=[0] * 6 + [1] * 2)
     assert [(row["share"], row["fresh"]) for row in of_kind(runtime, "stream")] == [(0.75, 6), (0.25, 2)]
     runtime.push({"S": rows}, order=[1] * 8)
-    found = [(row["share"], row["fresh"]) for row in of_kind(runtime, "stream")]
-    assert found[0][0] + found[1][0] == pytest.approx(1)
-    assert 0.25 < found[1][0] < 1
-    assert found[1][1] == 8
+    shares = [(row["share"], row["fresh"]) for row in of_kind(runtime, "stream")]
+    assert shares[0][0] + shares[1][0] == pytest.approx(1)
+    assert 0.25 < shares[1][0] < 1
+    assert shares[1][1] == 8
 
 
 def test_restored_and_renumbered_windows_are_counted_right() -> None:
     query = make_query(CHAIN, eddy.Rows(30))
     runtime = eddy.Runtime(query, renumber_at=64, count_only=True)
     pushed = [draw(query, seed, 20, 6) for seed in range(8)]
-    for one in pushed:
-        runtime.push(one, order=np.arange(80) % 4)
+    for batches in pushed:
+        runtime.push(batches, order=np.arange(80) % 4)
     windows = windows_of(pushed, 30)
     again = eddy.Runtime.restore(runtime.snapshot(), query)
-    for one in (runtime, again):
-        for pair in of_kind(one, "pair"):
+    for either in (runtime, again):
+        for pair in of_kind(either, "pair"):
             (column,) = columns_of(query, pair["classes"])
             assert pair["size"] == pytest.approx(joined(windows[pair["from"]], windows[pair["to"]], column))
 

@@ -61,11 +61,11 @@ def above(draw: Random, below: Query | pa.Schema, more: dict[str, Any]) -> Query
 
 
 def rows_of(draw: Random, clock: int) -> dict[str, list[dict[str, Any]]]:
-    found = defaultdict[str, list[dict[str, Any]]](list)
+    rows = defaultdict[str, list[dict[str, Any]]](list)
     for k in range(draw.choice((0, 2, 9))):
         row = {"k": draw.randrange(3), "g": draw.choice("ab"), "v": draw.randrange(9), "t": clock + k // 2}
-        found[draw.choice("rrsu")].append({**row, "t": row["t"] - draw.choice((0, 0, 0, 2))})
-    return found
+        rows[draw.choice("rrsu")].append({**row, "t": row["t"] - draw.choice((0, 0, 0, 2))})
+    return rows
 
 
 def in_time(rows: pa.Table) -> pa.Table:
@@ -74,10 +74,10 @@ def in_time(rows: pa.Table) -> pa.Table:
 
 
 def counted(table: pa.Table) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     for row in table.to_pylist():
-        found[str(row)] += 1
-    return dict(found)
+        counts[str(row)] += 1
+    return dict(counts)
 
 
 @pytest.mark.campaign(7)
@@ -93,17 +93,17 @@ def test_two_runtimes_give_the_same(seed: int, output: Any) -> None:
     runtime = Runtime(whole, output=output, bounded=True, strategy=strategy)
     feeder = Runtime(below, bounded=True)
     fed = Runtime(above(Random(shape), below.output_schema, more), output=output, bounded=True)
-    reads = {name: {stream.name for stream in one.query.streams} for name, one in (("feeder", feeder), ("fed", fed))}
+    reads = {name: {stream.name for stream in part.query.streams} for name, part in (("feeder", feeder), ("fed", fed))}
     with engine_file() as live:
         for clock in range(0, 60, 3):
             rows = rows_of(draw, clock)
-            rows = {name: own for name, own in rows.items() if name in set().union(*reads.values())}
-            closed = feeder.push({name: own for name, own in rows.items() if name in reads["feeder"]})
-            given = {name: own for name, own in rows.items() if name in reads["fed"]}
+            rows = {name: stream_rows for name, stream_rows in rows.items() if name in set().union(*reads.values())}
+            closed = feeder.push({name: stream_rows for name, stream_rows in rows.items() if name in reads["feeder"]})
+            given = {name: stream_rows for name, stream_rows in rows.items() if name in reads["fed"]}
             wanted = fed.push({**given, "w": in_time(closed)})
-            found = runtime.push(rows)
-            came += len(found)
-            assert counted(found) == counted(wanted)
+            table = runtime.push(rows)
+            came += len(table)
+            assert counted(table) == counted(wanted)
             runtime.check()
             if draw.random() < 0.2:
                 saved = runtime.snapshot()
@@ -144,16 +144,16 @@ def test_the_greatest_rows_of_windows() -> None:
         select={"k": "r.k", "v": "r.v", "t": "r.t", "end": "best.window_end"},
     )
     runtime, rows = Runtime(query, bounded=True), feed(1)
-    found = [runtime.push({"r": rows[k : k + 7]}) for k in range(0, len(rows), 7)]
+    tables = [runtime.push({"r": rows[k : k + 7]}) for k in range(0, len(rows), 7)]
     wanted = []
     for begin in range(0, 80, 10):
-        most = max(one["v"] for one in rows if begin <= one["t"] < begin + 10)
+        most = max(row["v"] for row in rows if begin <= row["t"] < begin + 10)
         wanted += [
-            (one["k"], one["v"], one["t"], begin + 10)
-            for one in rows
-            if one["v"] == most and begin <= one["t"] <= begin + 10
+            (row["k"], row["v"], row["t"], begin + 10)
+            for row in rows
+            if row["v"] == most and begin <= row["t"] <= begin + 10
         ]
-    assert sorted(tuple(one.values()) for one in pa.concat_tables([*found, runtime.finish()]).to_pylist()) == sorted(
+    assert sorted(tuple(row.values()) for row in pa.concat_tables([*tables, runtime.finish()]).to_pylist()) == sorted(
         wanted
     )
 
@@ -170,15 +170,15 @@ def test_the_groups_with_the_most_rows_of_each_window() -> None:
     )
     runtime, rows, shown = Runtime(query, output="changelog"), feed(2), dict[str, int]()
     for k in range(0, len(rows), 11):
-        for one in runtime.push(query.inputs({"r": rows[k : k + 11]})).to_pylist():
-            sign = -1 if one.pop("op") in ("-D", "-U") else 1
-            shown[str(one)] = shown.get(str(one), 0) + sign
+        for change in runtime.push(query.inputs({"r": rows[k : k + 11]})).to_pylist():
+            sign = -1 if change.pop("op") in ("-D", "-U") else 1
+            shown[str(change)] = shown.get(str(change), 0) + sign
     wanted = set()
     for end in range(2, 79, 2):
-        inside = [one["k"] for one in rows if end - 10 <= one["t"] < end]
+        inside = [row["k"] for row in rows if end - 10 <= row["t"] < end]
         wanted |= {str({"k": k, "n": inside.count(k), "window_end": end}) for k in inside if all(
             inside.count(k) >= inside.count(other) for other in inside)}  # fmt: skip
-    assert {one for one, n in shown.items() if n} == wanted
+    assert {row for row, n in shown.items() if n} == wanted
     assert set(shown.values()) <= {0, 1}
 
 
@@ -187,8 +187,8 @@ def test_an_exception_at_each_line_of_a_push() -> None:
     seen, rows = Seen(), feed(3)
     runtime, wanted = Runtime(query), Runtime(query)
     for k in range(0, 60, 5):
-        found, _ = pushed(runtime, {"r": rows[k : k + 5]}, seen)
-        assert found.equals(wanted.push({"r": rows[k : k + 5]}))
+        table, _ = pushed(runtime, {"r": rows[k : k + 5]}, seen)
+        assert table.equals(wanted.push({"r": rows[k : k + 5]}))
     assert len(seen) > 200
 
 

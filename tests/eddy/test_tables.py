@@ -84,17 +84,17 @@ class TableMachine(RuleBasedStateMachine):
     @rule(picks=PICKS, atomic=st.sampled_from([False, False, True]))
     def push(self, picks: bytes, atomic: bool) -> None:
         arrivals, atomic = self.rows.arrivals(picks), atomic and any(self.asked.tables)
-        order = [one.input for one in arrivals]
+        order = [arrival.input for arrival in arrivals]
         self.follow(arrivals, self.runtime.push(batches(self.asked, arrivals), order, atomic=atomic), atomic)
 
     def follow(self, arrivals: Sequence[TableArrival], table: pa.Table, atomic: bool = False) -> None:
         """Take arrivals in the oracle, and compare the changes of the answer with those of the runtime."""
-        wanted, found = self.reference.push(arrivals, atomic), rows_of(table)
-        compare_changes(found, wanted.groups, None)
+        wanted, changes = self.reference.push(arrivals, atomic), rows_of(table)
+        compare_changes(changes, wanted.groups, None)
         self.late.update({name: len(rows) for name, rows in wanted.late.items()})
-        for op, *row in found:
+        for op, *row in changes:
             self.sum[tuple(row)] += 1 if op in ("+I", "+U") else -1
-        event(f"results: {bool(found)}, taken back: {any(op in ('-D', '-U') for op, *_ in found)}")
+        event(f"results: {bool(changes)}, taken back: {any(op in ('-D', '-U') for op, *_ in changes)}")
 
     @rule(order=st.permutations(NAMES[:4]), ahead=st.none() | st.integers(0, 20))
     def change_plan(self, order: list[str], ahead: int | None) -> None:
@@ -111,7 +111,7 @@ class TableMachine(RuleBasedStateMachine):
     def refuse(self, picks: bytes, fault: Literal["key", "op"]) -> None:
         arrivals = bad_arrivals(self.asked, BadChangeStep(self.rows.arrivals(picks), fault))
         with pytest.raises(eddy.InputError, match=f"table {NAMES[arrivals[-1].input]}"):
-            self.runtime.push(batches(self.asked, arrivals), [one.input for one in arrivals])
+            self.runtime.push(batches(self.asked, arrivals), [arrival.input for arrival in arrivals])
 
     @rule(picks=PICKS, tight=st.booleans())
     def fail(self, picks: bytes, tight: bool) -> None:
@@ -123,7 +123,7 @@ class TableMachine(RuleBasedStateMachine):
         if tight:
             self.runtime.max_bytes = self.runtime.nbytes
         try:
-            table = self.runtime.push(batches(self.asked, arrivals), [one.input for one in arrivals])
+            table = self.runtime.push(batches(self.asked, arrivals), [arrival.input for arrival in arrivals])
         except (eddy.InputError, eddy.CapacityError) as error:
             self.runtime.max_bytes = None
             assert self.runtime.snapshot() == before
@@ -246,8 +246,8 @@ def test_a_table_is_joined_by_sql() -> None:
     )
     assert isinstance(query, eddy.Query)
     runtime = eddy.Runtime(query, output="changelog")
-    found = runtime.push({"S": [{"id": 1, "k": 5}], "T": [{"id": 9, "k": 5}]}, [0, 1])
-    assert found.to_pylist() == [{"op": "+I", "id": 1, "other": 9}]
+    results = runtime.push({"S": [{"id": 1, "k": 5}], "T": [{"id": 9, "k": 5}]}, [0, 1])
+    assert results.to_pylist() == [{"op": "+I", "id": 1, "other": 9}]
     assert "SteM T [TABLE BY id]" in runtime.explain()
     assert repr(query) == "Query(S [UNBOUNDED], T [TABLE BY id]; S.k = T.k)"
     text = "EXPLAIN SELECT s.id FROM S AS s JOIN T AS t ON s.k = t.k"
@@ -257,14 +257,14 @@ def test_a_table_is_joined_by_sql() -> None:
 def test_no_good_marks_follow_the_changes_of_tables() -> None:
     """A chain in which few rows have partners at its end: lists are marked, and versions in them are buried."""
     columns, draw = {"A": "a", "B": "ab", "C": "bc", "D": "cd", "E": "d"}, random.Random(1)
-    schemas = {name: pa.schema([(c, pa.int64()) for c in f"i{own}"]) for name, own in columns.items()}
+    schemas = {name: pa.schema([(c, pa.int64()) for c in f"i{letters}"]) for name, letters in columns.items()}
     query = eddy.Query(
         [eddy.Table(name, schema, key="i") for name, schema in schemas.items()],
         ["A.a = B.a", "B.b = C.b", "C.c = D.c", "D.d = E.d"],
     )
     options: dict[str, Any] = {"output": "changelog", "ids_only": True}
     marked, other = (eddy.Runtime(query, strategy=strategy, **options) for strategy in ("mjoin", "symmetric-hash"))
-    most = found = 0
+    most = n_changes = 0
     for _ in range(30):
         order = [draw.randrange(5) for _ in range(200)]
         pushed: dict[str, list[Row]] = {name: [] for name in columns}
@@ -276,10 +276,10 @@ def test_no_good_marks_follow_the_changes_of_tables() -> None:
         tables = [runtime.push(pushed, order).to_pylist() for runtime in (marked, other)]
         marked.check()
         assert Counter(map(str, tables[0])) == Counter(map(str, tables[1]))
-        found += len(tables[0])
+        n_changes += len(tables[0])
         most = max(most, sum(state["marks"] for state in marked.metrics()["states"].values()))
     assert most > 20
-    assert found > 300
+    assert n_changes > 300
     assert not sum(state["marks"] for state in other.metrics()["states"].values())
 
 
@@ -290,8 +290,8 @@ def test_groups_follow_the_changes_of_tables_in_sql() -> None:
     runtime = eddy.Runtime(query, output="changelog")
 
     def changes(*rows: tuple[int, int, str]) -> list[tuple[Any, ...]]:
-        found = runtime.push({"T": [{"id": k, "k": v, "op": op} for k, v, op in rows]}).to_pylist()
-        return [tuple(row.values()) for row in found]
+        results = runtime.push({"T": [{"id": k, "k": v, "op": op} for k, v, op in rows]}).to_pylist()
+        return [tuple(row.values()) for row in results]
 
     assert changes((1, 5, "c"), (2, 5, "c")) == [("+I", 5, 2, 2)]
     assert changes((3, 5, "c")) == [("-D", 5, 2, 2), ("+I", 5, 3, 3)]
@@ -303,7 +303,7 @@ def test_groups_follow_the_changes_of_tables_in_sql() -> None:
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [one[name] for one in rows] for name in rows[0]}
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 @pytest.mark.parametrize("form", [list, pa.Table.from_pylist, pl.DataFrame, pd.DataFrame, _columns])
@@ -368,8 +368,8 @@ def test_what_two_tables_change_at_once_comes_as_one() -> None:
         pushed: dict[str, list[Row]] = {}
         for name, key, k, op in rows:
             pushed.setdefault(name, []).append({"id": key, "k": k, "op": op})
-        found = runtime.push(pushed, [" AB".index(name) for name, *_ in rows], atomic=atomic).to_pylist()
-        return [tuple(row.values()) for row in found]
+        results = runtime.push(pushed, [" AB".index(name) for name, *_ in rows], atomic=atomic).to_pylist()
+        return [tuple(row.values()) for row in results]
 
     runtime.push({"S": [{"id": 1, "k": 1}]})
     assert changes(("A", 1, 7, "c"), ("B", 8, 3, "c"), ("A", 1, 8, "c")) == [("+I", 8, 3)]
@@ -396,11 +396,11 @@ def test_changes_of_what_the_join_reads() -> None:
     )
     runtime = eddy.Runtime(query, output="changelog")
     runtime.push({"S": [{"id": 5, "k": 1}, {"id": 5, "k": 2}]})
-    found = []
+    changes = []
     for k, low, v in [(1, 3, 0), (1, 3, 1), (1, 9, 2), (1, 4, 3), (2, 4, 4), (3, 4, 5)]:
         rows = runtime.push({"T": [{"id": 7, "k": k, "low": low, "v": v}]}).to_pylist()
-        found.append([(one["op"], one["T.v"]) for one in rows])
-    assert found == [
+        changes.append([(row["op"], row["T.v"]) for row in rows])
+    assert changes == [
         [("+I", 0)], [("-U", 0), ("+U", 1)], [("-D", 1)], [("+I", 3)], [("-D", 3), ("+I", 4)], [("-D", 4)],
     ]  # fmt: skip
 
@@ -411,7 +411,9 @@ def test_what_comes_and_goes_in_one_step_leaves_nothing() -> None:
     runtime.load({"T": [{"id": key, "k": 7, "op": op} for key, op in [(1, "c"), (2, "c"), (1, "d")]]})
     rows = [{"id": n, "k": n % 2 + 1} for n in range(3)]
     assert runtime.push({"S": rows}, atomic=True).num_rows == 0
-    assert [(one["op"], one["S.id"]) for one in runtime.push({"S": rows[:2]}, atomic=True).to_pylist()] == [("+I", 1)]
+    assert [(change["op"], change["S.id"]) for change in runtime.push({"S": rows[:2]}, atomic=True).to_pylist()] == [
+        ("+I", 1)
+    ]
     assert runtime.push({"S": [rows[1], rows[0]]}, atomic=True)["op"].to_pylist() == ["-D"]
 
 
@@ -439,8 +441,8 @@ def test_an_engine_keeps_final_results() -> None:
     pairs = engine.start("pairs", query, output="changelog")
     for n in range(4):
         pairs.change(query, how="immediate")
-        found = engine.push({"R": [{"id": n, "k": 1}], "S": [{"id": n, "k": 1}]}, order=[0, 1])
-        assert set(found["pairs"]["op"].to_pylist()) == {"+I"}
+        results = engine.push({"R": [{"id": n, "k": 1}], "S": [{"id": n, "k": 1}]}, order=[0, 1])
+        assert set(results["pairs"]["op"].to_pylist()) == {"+I"}
 
 
 def test_a_ledger_forgets_the_matches_of_final_rows() -> None:
@@ -451,8 +453,10 @@ def test_a_ledger_forgets_the_matches_of_final_rows() -> None:
         runtime = eddy.Runtime(eddy.Query(core, on, branches=[branch], expiry="final"), output="changelog")
         for n in range(200):
             rows = [{"id": n, "k": k % 3} for k in range(8)]
-            found = runtime.push({one.name: rows for one in core}, order=[k % len(core) for k in range(8 * len(core))])
-            assert set(found["op"].to_pylist()) <= {"+I"}
+            results = runtime.push(
+                {stream.name: rows for stream in core}, order=[k % len(core) for k in range(8 * len(core))]
+            )
+            assert set(results["op"].to_pylist()) <= {"+I"}
             assert runtime.metrics()["open"] < 600
         ended = runtime.push({"T": [{"id": k, "k": 0} for k in range(3)]})["op"].to_pylist()
         assert 1 <= ended.count("-D") == ended.count("+I") == len(ended) / 2 <= 4
@@ -469,8 +473,8 @@ def test_pairs_of_atomic_pushes_do_not_depend_on_sequence_numbers() -> None:
             "A": [{"id": draw.randrange(3), "k": draw.randrange(3)} for _ in range(3)],
             "B": [{"id": draw.randrange(3), "k": n} for _ in range(2)],
         }
-        found = [runtime.push(pushed, atomic=True).to_pylist() for runtime in (anew, other)]
-        assert Counter(map(str, found[0])) == Counter(map(str, found[1]))
+        changes = [runtime.push(pushed, atomic=True).to_pylist() for runtime in (anew, other)]
+        assert Counter(map(str, changes[0])) == Counter(map(str, changes[1]))
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -493,12 +497,12 @@ def test_ended_versions_count_in_no_statistics(strategy: Any) -> None:
     for _ in range(30):
         rows = [{"id": k, "k": k} for k in range(100)]
         runtime.push({"S": [*rows, *rows], "T": rows})
-    for one in runtime.stats().to_pylist():
-        if one["kind"] == "stream":
-            assert one["rows"] == {"S": 200, "T": 100}[one["from"]]
-        elif one["kind"] == "pair":
-            assert (one["hit"], one["fanout"]) == (1, 1 if one["from"] == "S" else 2)
-            assert one["recent"] == pytest.approx(one["fanout"], rel=0.1)
+    for row in runtime.stats().to_pylist():
+        if row["kind"] == "stream":
+            assert row["rows"] == {"S": 200, "T": 100}[row["from"]]
+        elif row["kind"] == "pair":
+            assert (row["hit"], row["fanout"]) == (1, 1 if row["from"] == "S" else 2)
+            assert row["recent"] == pytest.approx(row["fanout"], rel=0.1)
     states = runtime.metrics()["states"]
     assert (states["T"]["rows"], states["T"]["arrivals"], states["T"]["expired"]) == (100, 3000, 2900)
 
@@ -521,8 +525,8 @@ def test_columns_of_all_types_follow_a_compaction() -> None:
     newest = {k: max(n for n in range(200) if n % 7 > k) for k in range(6)}
     runtime.check()
     for k, n in newest.items():
-        (found,) = runtime.push({"S": [{"id": k, "k": 0}]}).slice(0 if k == 0 else 1).to_pylist()
-        assert found == {"op": "+I", **{f"T.{c}": v for c, v in row(k, n).items() if c != "id"}}
+        (change,) = runtime.push({"S": [{"id": k, "k": 0}]}).slice(0 if k == 0 else 1).to_pylist()
+        assert change == {"op": "+I", **{f"T.{c}": v for c, v in row(k, n).items() if c != "id"}}
 
 
 def test_equal_nested_values_make_no_pair() -> None:
@@ -549,7 +553,7 @@ def test_where_may_accept_one_row_of_a_pair() -> None:
     runtime = eddy.Runtime(query, output="changelog")
     runtime.push({"S": [{"id": 1, "k": 5}]})
     changes = [runtime.push({"T": [{"k": 5, "at": at}]}).to_pylist() for at in (3, 12, 14, 4, 4, 5)]
-    assert [[tuple(row.values()) for row in one] for one in changes] == [
+    assert [[tuple(row.values()) for row in rows] for rows in changes] == [
         [("+I", 3)],
         [("-D", 3)],
         [],

@@ -42,7 +42,7 @@ def net(rows: list[Arrival]) -> list[Arrival]:
         if name != "S":
             last.pop((name, row["t"]), None)
             last[name, row["t"]] = name, row
-    return [*last.values(), *(one for one in rows if one[0] == "S")]
+    return [*last.values(), *(arrival for arrival in rows if arrival[0] == "S")]
 
 
 class InterruptedTables:
@@ -71,7 +71,7 @@ class InterruptedTables:
 
     def arrivals(self) -> list[Arrival]:
         """Return changes of a few keys, and rows."""
-        found = []
+        arrivals = []
         for _ in range(self.random.randrange(1, 9)):
             name = self.random.choice("RRTTTS")
             self.now += name == "S" and self.random.random() < 0.5
@@ -80,8 +80,8 @@ class InterruptedTables:
             row["z"] = self.now + self.random.randrange(4)
             if name == "R" and self.random.random() < self.bad:
                 row["b"] = "bad"
-            found.append((name, row if name == "S" else {**row, "op": self.random.choice("uuud")}))
-        return found
+            arrivals.append((name, row if name == "S" else {**row, "op": self.random.choice("uuud")}))
+        return arrivals
 
     def follow(self, arrivals: list[Arrival]) -> bool:
         """Take rows in the oracle; return whether a bad one is in a result."""
@@ -104,11 +104,11 @@ class InterruptedTables:
         order = ["RTS".index(name) for name, _ in rows]
         before = copy.deepcopy((self.oracle, self.clock))
         results, at = set(self.oracle.answer), (runtime.position, runtime.pushes)
-        rows = [one for one in rows if not self.oracle.is_stale(*one, one[1].get("op") == "d")]
+        rows = [arrival for arrival in rows if not self.oracle.is_stale(*arrival, arrival[1].get("op") == "d")]
         fails = self.follow(net(rows) if atomic else rows)
         if atomic:
             # What comes and goes within the push is not filtered.
-            fails = any(self.oracle.row("R", one[0])["b"] == "bad" for _, one in self.oracle.since(results))
+            fails = any(self.oracle.row("R", result[0])["b"] == "bad" for _, result in self.oracle.since(results))
         while runtime.pushes == at[1]:
             tries += 1
             try:

@@ -32,15 +32,15 @@ def query(window: eddy.Range | eddy.Rows) -> eddy.Query:
 
 def answer(window: eddy.Range | eddy.Rows, pushed: dict[str, list[dict[str, Any]]], told: int) -> Counter[Any]:
     """Return the join of the visits and the newest changes in their windows, from scratch."""
-    changes, now = pushed["offers"], {name: max([told, *(row["at"] for row in own)]) for name, own in pushed.items()}
+    changes, now = pushed["offers"], {name: max([told, *(row["at"] for row in rows)]) for name, rows in pushed.items()}
     if isinstance(window, eddy.Rows):
         inside = changes[-window.n :]
     else:
         inside = [row for row in changes if row["at"] >= now["offers"] - SPAN]
     offers = {row["id"]: row for row in sorted(inside, key=lambda row: (row["at"], row["n"]))}
     visits = [row for row in pushed["visits"] if row["at"] >= now["visits"] - VISITS]
-    found = [(row["m"], offers[row["item"]]) for row in visits if row["item"] in offers]
-    return Counter((m, own["n"]) for m, own in found if own["did"] != "delete")
+    pairs = [(row["m"], offers[row["item"]]) for row in visits if row["item"] in offers]
+    return Counter((m, offer["n"]) for m, offer in pairs if offer["did"] != "delete")
 
 
 @pytest.mark.campaign(8)
@@ -66,10 +66,10 @@ def test_the_answer_is_that_of_the_windows(seed: int, window: eddy.Range | eddy.
         if draw.random() < 0.3:
             told = max(*now.values(), told) + draw.randint(0, 9)
             now, given = dict.fromkeys(now, told), {"watermark": told}
-        for name, own in rows.items():
-            pushed[name] += own
-        found = runtime.push({name: own for name, own in rows.items() if own}, **given)
-        for row in found.to_pylist():
+        for name, new_rows in rows.items():
+            pushed[name] += new_rows
+        changes = runtime.push({name: arrived for name, arrived in rows.items() if arrived}, **given)
+        for row in changes.to_pylist():
             kept[row["visits.m"], row["offer.n"]] += 1 if row["op"] in ("+I", "+U") else -1
         assert +kept == kept
         assert Counter({row: n for row, n in kept.items() if n}) == answer(window, pushed, told)

@@ -89,10 +89,10 @@ def stranger(request: pytest.FixtureRequest) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = threading.Thread(target=found.handle_request)
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
         thread.start()
-        yield found.server_port
+        yield server.server_port
         thread.join()
 
 

@@ -99,17 +99,17 @@ class DrawnTop:
             more["where"] = eddy.Predicate(self.switch, ["R.a"])
         self.shown = [*columns, *(f"{name}.t" for name in self.names)]
         if self.grouped:
-            own = [column for column in columns if column[2:] in "gxdc"]
-            self.keys = draw(st.lists(st.sampled_from(own), max_size=2, unique=True))
+            groupable = [column for column in columns if column[2:] in "gxdc"]
+            self.keys = draw(st.lists(st.sampled_from(groupable), max_size=2, unique=True))
             more |= {"group_by": self.keys, "aggregates": {"n": eddy.agg.count(), "least": eddy.agg.min("R.u")}}
             columns = self.shown = [*self.keys, "n", "least"]
         by = draw(st.lists(st.sampled_from(columns), max_size=2, unique=True))
         order = draw(st.lists(st.sampled_from(columns), max_size=3, unique=True))
         terms = [OracleOrder(column, draw(st.booleans()), draw(st.booleans())) for column in order]
         text = [
-            one.column + draw(st.sampled_from((" desc", " DESC"))) * one.descending
-            + (" nulls first" if one.nulls_first else draw(st.sampled_from(("", " nulls last"))))
-            for one in terms
+            term.column + draw(st.sampled_from((" desc", " DESC"))) * term.descending
+            + (" nulls first" if term.nulls_first else draw(st.sampled_from(("", " nulls last"))))
+            for term in terms
         ]  # fmt: skip
         if self.grouped:
             terms += [OracleOrder(column) for column in self.keys if column not in order]
@@ -133,16 +133,16 @@ class DrawnTop:
 
     def arrivals(self) -> list[tuple[str, dict[str, Any]]]:
         """Return rows and changes."""
-        found = []
+        arrivals = []
         for drawn in self.draw(st.lists(st.binary(min_size=len(VALUES) + 2, max_size=len(VALUES) + 2), max_size=9)):
             name = self.names[drawn[0] % len(self.names)]
-            row = {c: own[v % len(own)] for (c, own), v in zip(VALUES.items(), drawn[1:], strict=False)}
+            row = {c: pool[v % len(pool)] for (c, pool), v in zip(VALUES.items(), drawn[1:], strict=False)}
             self.now += drawn[-1] % 3
             row["t"] = max(self.now - (drawn[-1] >> 6), 0)
             if self.tables[self.names.index(name)]:
                 row["op"] = "d" if drawn[-1] % 5 == 0 else "u"
-            found.append((name, row))
-        return found
+            arrivals.append((name, row))
+        return arrivals
 
     def push(self, fails: bool = False) -> None:
         """Push rows, and compare the changes and the answer."""
@@ -190,9 +190,9 @@ class DrawnTop:
                 if self.output == "changelog":
                     wanted["-U", *before] += 1
         names = [*self.shown, *([] if self.rank is None else [self.rank])]
-        given = [(one["op"], *(_shown(one[name]) for name in names)) for one in table.to_pylist()]
+        given = [(change["op"], *(_shown(change[name]) for name in names)) for change in table.to_pylist()]
         assert Counter(given) == wanted
-        ops = [one[0] for one in given]
+        ops = [change[0] for change in given]
         assert ops == sorted(ops, key=["-D", "-U", "+U", "+I"].index) or "-U" in ops
         self.answer, self.rows = answer, rows
 
@@ -213,14 +213,16 @@ class DrawnTop:
         if not self.runtime.pushes:
             return {}
         functions = [OracleAggregate("count"), OracleAggregate("min", "R.u")]
-        found = {}
-        for key, own in grouped(joined.values(), self.keys, functions).items():
-            found[(*map(repr, key), *map(repr, own))] = dict(zip([*self.keys, "n", "least"], (*key, *own), strict=True))
-        for row in found.values():
+        answer = {}
+        for key, aggregates in grouped(joined.values(), self.keys, functions).items():
+            answer[(*map(repr, key), *map(repr, aggregates))] = dict(
+                zip([*self.keys, "n", "least"], (*key, *aggregates), strict=True)
+            )
+        for row in answer.values():
             for column in self.keys:
                 if row[column] == "NaN":
                     row[column] = math.nan
-        return found
+        return answer
 
     def _net(self, arrivals: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
         """Return what arrives of an atomic push: the last change of each key, in order, then the rows."""

@@ -32,7 +32,7 @@ SCHEMA = pa.schema([*((name, kind) for name, (kind, _) in VALUES.items()), ("n",
 def test_the_answer_is_that_of_row_number(seed: int) -> None:
     draw, database = random.Random(seed), duckdb.connect()
     for _ in range(500):
-        rows = [{name: draw.choice(own) for name, (_, own) in VALUES.items()} for _ in range(draw.randrange(30))]
+        rows = [{name: draw.choice(pool) for name, (_, pool) in VALUES.items()} for _ in range(draw.randrange(30))]
         table = pa.Table.from_pylist([{**row, "n": k} for k, row in enumerate(rows)], schema=SCHEMA)
         by, columns = (draw.sample(sorted(VALUES), draw.randrange(3)) for _ in range(2))
         order = [
@@ -40,7 +40,7 @@ def test_the_answer_is_that_of_row_number(seed: int) -> None:
             for column in columns
         ]
         n = draw.choice((1, 2, 4))
-        top = eddy.Top(n, [f"R.{one}" for one in by], [f"R.{one}" for one in order], "rank")
+        top = eddy.Top(n, [f"R.{column}" for column in by], [f"R.{term}" for term in order], "rank")
         # Half of the queries keep the first rows only, and half may take rows back.
         window = draw.choice((None, eddy.Rows(1000)))
         runtime = eddy.Runtime(eddy.Query([eddy.Stream("R", SCHEMA, window=window)], top=top), output="changelog")
@@ -55,9 +55,9 @@ def test_the_answer_is_that_of_row_number(seed: int) -> None:
                 else:
                     answer.pop(key)
             start += size
-        own = f"PARTITION BY {', '.join(by)} " if by else ""
-        found = database.sql(
-            f"SELECT n, rank FROM (SELECT n, ROW_NUMBER() OVER ({own}ORDER BY {', '.join([*order, 'n'])}) AS rank"
+        partition = f"PARTITION BY {', '.join(by)} " if by else ""
+        expected = database.sql(
+            f"SELECT n, rank FROM (SELECT n, ROW_NUMBER() OVER ({partition}ORDER BY {', '.join([*order, 'n'])}) AS rank"
             f' FROM "table") WHERE rank <= {n}'
         ).fetchall()
-        assert sorted(answer) == sorted(found), (top, table.to_pylist())
+        assert sorted(answer) == sorted(expected), (top, table.to_pylist())

@@ -53,15 +53,15 @@ def kept(runtime: eddy.Runtime) -> Any:
 
 def rows(draw: random.Random, name: str, n: int, new: bool) -> list[dict[str, Any]]:
     """Return rows. new: the groups are new, so that others end and texts are dropped; a table is empty afterwards."""
-    found = []
+    drawn_rows = []
     for _ in range(n):
         group = draw.choice("abc") if not new else f"a group of many bytes {draw.random()}"
         row: dict[str, Any] = {"k": draw.randrange(4), "g": group, "x": draw.choice([0.5, 1.5, None])}
         row["p"] = draw.choice(["p", "a longer payload", None])
-        found.append({**row, "op": draw.choice("uud")} if name == "T" else row)
+        drawn_rows.append({**row, "op": draw.choice("uud")} if name == "T" else row)
     if name == "T" and new:
-        found += [{"k": k, "op": "d"} for k in range(4)]
-    return found
+        drawn_rows += [{"k": k, "op": "d"} for k in range(4)]
+    return drawn_rows
 
 
 @pytest.mark.campaign(0)
@@ -74,8 +74,8 @@ def test_an_exception_at_each_line(make: Any, monkeypatch: pytest.MonkeyPatch) -
     while quiet < 10 or runtime.pushes < 330:
         # A large push makes rooms grow; a full window lets many rows leave.
         n = 60 if runtime.pushes % 5 == 4 else draw.randrange(1, 9)
-        pushed = {one.name: rows(draw, one.name, n, runtime.pushes % 5 == 0) for one in query.streams}
-        order = [i for i, one in enumerate(query.streams) for _ in pushed[one.name]]
+        pushed = {stream.name: rows(draw, stream.name, n, runtime.pushes % 5 == 0) for stream in query.streams}
+        order = [i for i, stream in enumerate(query.streams) for _ in pushed[stream.name]]
         done, tries = runtime.pushes, 0
         while runtime.pushes == done:
             before = None if tries else kept(runtime)

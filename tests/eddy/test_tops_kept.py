@@ -72,8 +72,8 @@ def test_memory_follows_the_window() -> None:
 
 
 def test_a_push_beyond_the_bound_is_refused_and_leaves_no_trace() -> None:
-    one = query(Top(100_000, "R.k", "R.x"))
-    runtime, twin = Runtime(one, output="changelog", max_bytes=1_000_000), Runtime(one, output="changelog")
+    top_query = query(Top(100_000, "R.k", "R.x"))
+    runtime, twin = Runtime(top_query, output="changelog", max_bytes=1_000_000), Runtime(top_query, output="changelog")
     for step in range(15):
         pushed = rows(200 * step, 200)
         assert runtime.push({"R": pushed}).equals(twin.push({"R": pushed}))
@@ -106,14 +106,14 @@ def test_stored_rows_are_read_by_number_through_all_batches() -> None:
 def test_columns_of_any_type_come_back() -> None:
     kinds = [pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.run_end_encoded(pa.int32(), pa.int64())]
     schema = pa.schema([("k", pa.int64()), *((f"c{n}", kind) for n, kind in enumerate(kinds))])
-    one = Query([Stream("R", schema)], top=Top(1, "R.k", ["R.c0", "R.c2 desc"]))
-    runtime = Runtime(one, output="changelog")
+    top_query = Query([Stream("R", schema)], top=Top(1, "R.k", ["R.c0", "R.c2 desc"]))
+    runtime = Runtime(top_query, output="changelog")
     for step in range(5):
         rows_of = [{"k": k % 3, "c0": "zyx"[k % 3] * (5 - step), "c1": f"v{k}", "c2": k} for k in range(step, step + 9)]
         table = runtime.push({"R": rows_of})
         table.validate(full=True)
         assert table.schema == runtime.output_schema
-        runtime = Runtime.restore(runtime.snapshot(), one)
+        runtime = Runtime.restore(runtime.snapshot(), top_query)
     assert len(forest_of(runtime)) == 3
 
 
@@ -127,8 +127,10 @@ def test_pushes_of_no_rows_and_of_rows_without_a_group_change_nothing() -> None:
 
 
 def test_the_first_rows_are_those_of_the_selected_columns_that_have_values() -> None:
-    one = Query([BID], select={"y": "10 / CAST(R.s AS BIGINT)"}, top=Top(1, "R.k", "R.x * -1", "place"), failed="keep")
-    runtime = Runtime(one, output="changelog")
+    top_query = Query(
+        [BID], select={"y": "10 / CAST(R.s AS BIGINT)"}, top=Top(1, "R.k", "R.x * -1", "place"), failed="keep"
+    )
+    runtime = Runtime(top_query, output="changelog")
     values = [{"k": 1, "x": float(n), "s": s, "l": None} for n, s in enumerate(["5", "2", "no number"])]
     assert runtime.push({"R": values}).to_pylist() == [{"op": "+I", "y": 5.0, "place": 1}]
     assert runtime.failed_count == 1
@@ -158,9 +160,9 @@ def test_the_first_rows_are_those_of_the_selected_columns_that_have_values() -> 
     ],
 )
 def test_a_top_that_does_not_fit_says_why(make: Any, message: str) -> None:
-    with pytest.raises(QueryError) as found:
+    with pytest.raises(QueryError) as caught:
         make()
-    assert message in str(found.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +177,9 @@ def test_a_top_that_does_not_fit_says_why(make: Any, message: str) -> None:
     ],
 )
 def test_a_runtime_refuses_what_it_cannot_put_out(top: Top, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as caught:
         Runtime(query(top, select=["R.k"]), **options)
-    assert message in str(found.value)
+    assert message in str(caught.value)
 
 
 def test_load_is_refused() -> None:
@@ -197,8 +199,8 @@ def test_a_snapshot_is_of_one_top() -> None:
 
 def test_groups_by_key_without_a_first_push_select_columns() -> None:
     """An empty table of groups has columns without chunks."""
-    one = Query(
+    grouped = Query(
         [Stream("R", SCHEMA, window=eddy.Rows(2))], group_by=["R.k"], aggregates={"n": eddy.agg.count()}, select=["R.k"]
     )
-    runtime = Runtime(one, output="upsert")
+    runtime = Runtime(grouped, output="upsert")
     assert runtime.push({"R": rows(0, 1)}).to_pylist() == [{"op": "+I", "R.k": 0}]

@@ -27,14 +27,14 @@ def ranked(draw: Any, columns: Sequence[str]) -> tuple[eddy.Top, OracleTop]:
         OracleOrder(column, draw(st.booleans()), draw(st.booleans()))
         for column in draw(st.lists(st.sampled_from(columns), max_size=2, unique=True))
     ]
-    order = [one.column + " desc" * one.descending + " nulls first" * one.nulls_first for one in terms]
+    order = [term.column + " desc" * term.descending + " nulls first" * term.nulls_first for term in terms]
     n = draw(st.sampled_from((1, 2, 5)))
     return eddy.Top(n, by, order, "rank"), OracleTop(n, tuple(by), tuple(terms))
 
 
-def with_top(one: DrawnBranches, top: eddy.Top, **more: Any) -> eddy.Query:
-    streams, texts, branches = one.query_args
-    return eddy.Query(streams, texts, branches=branches, **one.timing, top=top, **more)
+def with_top(case: DrawnBranches, top: eddy.Top, **more: Any) -> eddy.Query:
+    streams, texts, branches = case.query_args
+    return eddy.Query(streams, texts, branches=branches, **case.timing, top=top, **more)
 
 
 class Standing:
@@ -47,10 +47,10 @@ class Standing:
     def take(self, call: Any) -> None:
         """Call both, and take what they give."""
         numbers, rows = (call(runtime).to_pylist() for runtime in self._runtimes)
-        for own, row in zip(numbers, rows, strict=True):
-            ended = own.pop("op", "+I") == "-D"
+        for ids, row in zip(numbers, rows, strict=True):
+            ended = ids.pop("op", "+I") == "-D"
             row.pop("op", None)
-            number = tuple(-1 if one is None else one for one in own.values())
+            number = tuple(-1 if component is None else component for component in ids.values())
             if ended:
                 assert self.rows.pop(number) == row
             else:
@@ -59,20 +59,20 @@ class Standing:
 
 @fewer(2)
 @given(drawn(), st.data())
-def test_a_changelog_has_the_difference_of_the_answers(one: DrawnBranches, data: st.DataObject) -> None:
-    top, oracle = ranked(data.draw, one.query.output_schema.names)
-    query = with_top(one, top)
-    standing, runtime = Standing(one.query, output="changelog"), eddy.Runtime(query, output="changelog")
+def test_a_changelog_has_the_difference_of_the_answers(case: DrawnBranches, data: st.DataObject) -> None:
+    top, oracle = ranked(data.draw, case.query.output_schema.names)
+    query = with_top(case, top)
+    standing, runtime = Standing(case.query, output="changelog"), eddy.Runtime(query, output="changelog")
     answer: dict[Any, list[Number]] = {}
-    for arrivals in steps(data.draw, list(one.streams)):
-        pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
-        order = [list(one.streams).index(name) for name, _ in arrivals]
+    for arrivals in steps(data.draw, list(case.streams)):
+        pushed = {name: [row for n, row in arrivals if n == name] for name in case.streams}
+        order = [list(case.streams).index(name) for name, _ in arrivals]
         before = dict(standing.rows)
         standing.take(lambda plain, rows=pushed, given=order: plain.push(rows, given))
         after = oracle.of(standing.rows)
         wanted = Counter[str]()
         for old, new, place in changes(answer, after, paired=True):
-            rows = [None if own is None else before.get(own, standing.rows.get(own)) for own in (old, new)]
+            rows = [None if number is None else before.get(number, standing.rows.get(number)) for number in (old, new)]
             if old is None or new is None or rows[0] != rows[1]:
                 pair = old is not None and new is not None
                 for row, op in zip(rows, ("-U", "+U") if pair else ("-D", "+I"), strict=True):
@@ -89,13 +89,13 @@ def test_a_changelog_has_the_difference_of_the_answers(one: DrawnBranches, data:
 
 @fewer(3)
 @given(drawn(), st.data())
-def test_input_that_ends_has_its_first_rows_at_the_end(one: DrawnBranches, data: st.DataObject) -> None:
-    top, oracle = ranked(data.draw, one.query.output_schema.names)
-    query = with_top(one, top)
-    standing, runtime = Standing(one.query, bounded=True), eddy.Runtime(query, bounded=True)
-    for arrivals in steps(data.draw, list(one.streams)):
-        pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
-        order = [list(one.streams).index(name) for name, _ in arrivals]
+def test_input_that_ends_has_its_first_rows_at_the_end(case: DrawnBranches, data: st.DataObject) -> None:
+    top, oracle = ranked(data.draw, case.query.output_schema.names)
+    query = with_top(case, top)
+    standing, runtime = Standing(case.query, bounded=True), eddy.Runtime(query, bounded=True)
+    for arrivals in steps(data.draw, list(case.streams)):
+        pushed = {name: [row for n, row in arrivals if n == name] for name in case.streams}
+        order = [list(case.streams).index(name) for name, _ in arrivals]
         standing.take(lambda plain, rows=pushed, given=order: plain.push(rows, given))
         assert not len(runtime.push(pushed, order))
         runtime.check()
@@ -104,8 +104,8 @@ def test_input_that_ends_has_its_first_rows_at_the_end(one: DrawnBranches, data:
     standing.take(lambda plain: plain.finish())
     wanted = [
         {**standing.rows[number], "rank": place + 1}
-        for own in oracle.of(standing.rows).values()
-        for place, number in enumerate(own)
+        for group in oracle.of(standing.rows).values()
+        for place, number in enumerate(group)
     ]
     table = runtime.finish()
     assert table.schema == query.output_schema
@@ -116,40 +116,40 @@ def test_input_that_ends_has_its_first_rows_at_the_end(one: DrawnBranches, data:
 
 @fewer(3)
 @given(drawn((("range",), ("range", "derived"))), st.data())
-def test_windows_of_event_time_have_first_rows_when_they_end(one: DrawnBranches, data: st.DataObject) -> None:
+def test_windows_of_event_time_have_first_rows_when_they_end(case: DrawnBranches, data: st.DataObject) -> None:
     kinds = (eddy.Tumbling(data.draw(st.integers(1, 6))), eddy.Hopping(4, 2), eddy.Session(2))
     window: Any = data.draw(st.sampled_from(kinds))
-    streams, texts, branches = one.query_args
+    streams, texts, branches = case.query_args
     groups: dict[str, Any] = {
         "group_by": {"a": "R.a", "v": "R.v"},
         "aggregates": {"n": agg.count(), "most": agg.max("R.p")},
         "group_window": window,
     }
-    plain = eddy.Query(streams, texts, branches=branches, **one.timing, **groups)
+    plain = eddy.Query(streams, texts, branches=branches, **case.timing, **groups)
     by = data.draw(st.sampled_from((("window_end",), ("window_end", "a"), ("a", "window_end"))))
     top = eddy.Top(data.draw(st.integers(1, 3)), by, ["n desc"], "rank")
     # Without the group columns in the order, they decide.
     oracle = OracleTop(top.n, by, (OracleOrder("n", True), OracleOrder("a"), OracleOrder("v")))
-    query = with_top(one, top, **groups)
-    twin, runtime = (eddy.Runtime(own, bounded=True) for own in (plain, query))
+    query = with_top(case, top, **groups)
+    twin, runtime = (eddy.Runtime(asked, bounded=True) for asked in (plain, query))
 
     def same(call: Any) -> None:
         rows = {(number,): row for number, row in enumerate(call(twin).to_pylist())}
         wanted = [
             {**rows[number], "rank": place + 1}  # type: ignore[index]
-            for own in oracle.of(rows).values()
-            for place, number in enumerate(own)
+            for group in oracle.of(rows).values()
+            for place, number in enumerate(group)
         ]
         assert Counter(map(str, call(runtime).to_pylist())) == Counter(map(str, wanted))
         runtime.check()
 
-    for arrivals in steps(data.draw, list(one.streams)):
-        pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
-        order = [list(one.streams).index(name) for name, _ in arrivals]
-        same(lambda own, rows=pushed, given=order: own.push(rows, given))
+    for arrivals in steps(data.draw, list(case.streams)):
+        pushed = {name: [row for n, row in arrivals if n == name] for name in case.streams}
+        order = [list(case.streams).index(name) for name, _ in arrivals]
+        same(lambda either, rows=pushed, given=order: either.push(rows, given))
         if data.draw(st.integers(0, 3)) == 3:
             runtime = eddy.Runtime.restore(runtime.snapshot(), query)
-    same(lambda own: own.finish())
+    same(lambda either: either.finish())
 
 
 def test_a_group_of_several_windows_is_refused() -> None:

@@ -120,7 +120,7 @@ class PlansInMotion(RuleBasedStateMachine):
         if self.strategy != "eddy":
             return None
         graph, names = self.query.graph, self.case.names
-        known = [" ".join(names[j] for j in one.streams) for one in states_of(parse(plan, names), Masks(graph))]
+        known = [" ".join(names[j] for j in state.streams) for state in states_of(parse(plan, names), Masks(graph))]
         return data.draw(st.none() | st.lists(st.sampled_from(known), unique=True)) if known else None
 
     @property
@@ -144,15 +144,15 @@ class PlansInMotion(RuleBasedStateMachine):
         """Make a row of each six bytes. With a drift, all keys disappear in the end and their ids are reused."""
         rows = []
         for k in range(0, len(picks) - 5, 6):
-            own = picks[k : k + 6]
-            i = (k // 6 + own[0]) % len(self.case.streams)
-            self.clock += own[1] % 3 == 1
-            age = own[2] % (self.case.lateness + 3) if own[2] % 4 == 3 else 0
-            row = {VALUE: value if i == 0 else own[5] % 4, TIME: self.clock - age}
+            pick = picks[k : k + 6]
+            i = (k // 6 + pick[0]) % len(self.case.streams)
+            self.clock += pick[1] % 3 == 1
+            age = pick[2] % (self.case.lateness + 3) if pick[2] % 4 == 3 else 0
+            row = {VALUE: value if i == 0 else pick[5] % 4, TIME: self.clock - age}
             keys = self.case.streams[i].schema.names[:-2]
             for x, column in enumerate(keys):
-                row[column] = self.skew[own[3 + x % 3] % len(self.skew)] + self.drift * self.clock // 4
-            if own[2] == 255 and keys:
+                row[column] = self.skew[pick[3 + x % 3] % len(self.skew)] + self.drift * self.clock // 4
+            if pick[2] == 255 and keys:
                 row = {**row, keys[0]: None}
             rows.append((i, row))
         return rows
@@ -175,41 +175,41 @@ class PlansInMotion(RuleBasedStateMachine):
             for part in (arrivals[:half], arrivals[half:]) if half else ():
                 self._take(part, full)
             return
-        found = changes(self.case, outcomes, self.oracle, self.output, self.form, self.ordered)
-        assert_changes(table, found, self.form)
+        expected = changes(self.case, outcomes, self.oracle, self.output, self.form, self.ordered)
+        assert_changes(table, expected, self.form)
         self._assert_late(late_rows(self.case, arrivals, outcomes), dropped)
         self._pass()
 
     def _assert_late(self, expected: dict[str, list[tuple[str, ...]]], dropped: int) -> None:
         """Compare the late rows of a push; for lack of room the oldest may be dropped and are then counted."""
-        late = {name: text_rows(found) for name, found in self.runtime.late().items()}
+        late = {name: text_rows(table) for name, table in self.runtime.late().items()}
         lost = {name: len(rows) - len(late.get(name, ())) for name, rows in expected.items()}
         assert late == {name: rows[lost[name] :] for name, rows in expected.items() if lost[name] < len(rows)}
         assert sum(lost.values()) == self.runtime.metrics()["late_dropped"] - dropped
         assert self.max_bytes is not None or not any(lost.values())
 
-    def _pushed(self, one: BatchedPush) -> pa.Table | None:
+    def _pushed(self, batched: BatchedPush) -> pa.Table | None:
         """Push until the policy does not raise; a push in which it raises has not happened. None = no room."""
         may_fail = self.max_bytes is not None or self.policy == "trouble"
         while True:
             before = self._seen() if may_fail else ()
             try:
-                table = self.runtime.push(one.batches(self.case), one.order())
+                table = self.runtime.push(batched.batches(self.case), batched.order())
                 assert self.max_bytes is None or self.runtime.nbytes <= self.max_bytes
                 return table
             except eddy.CapacityError:
                 assert self.max_bytes is not None
                 # States that could be dropped are not the reason.
-                assert not self.runtime.stairs or self.strategy != "eddy" or self._too_large(one)
+                assert not self.runtime.stairs or self.strategy != "eddy" or self._too_large(batched)
                 self._as_before(before)
                 return None
             except TroubleError:
                 assert self.policy == "trouble"
                 self._as_before(before)
 
-    def _too_large(self, one: BatchedPush) -> bool:
+    def _too_large(self, batched: BatchedPush) -> bool:
         """Return whether windows, keys and payload alone leave no room for the rows of a push."""
-        counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
+        counts = [sum(at == i for at, _ in batched.arrivals) for i in range(len(self.case.streams))]
         try:
             self.runtime._pipeline.join.bound.room(counts)
         except eddy.CapacityError:
@@ -330,8 +330,8 @@ class PlansInMotion(RuleBasedStateMachine):
     def fail_early(self, picks: bytes) -> None:
         """Push with an order that is too long: refused before the state changes."""
         clock = self.clock
-        one = BatchedPush(tuple(self._rows(picks)))
-        self._refused(one, [*(i for i, _ in one.arrivals), 0])
+        batched = BatchedPush(tuple(self._rows(picks)))
+        self._refused(batched, [*(i for i, _ in batched.arrivals), 0])
         self.clock = clock
 
     @precondition(lambda self: self.case.where is not None)
@@ -350,11 +350,11 @@ class PlansInMotion(RuleBasedStateMachine):
                     break
         self.clock = clock
 
-    def _refused(self, one: BatchedPush, order: list[int]) -> None:
+    def _refused(self, batched: BatchedPush, order: list[int]) -> None:
         before = self._seen()
         others = [TroubleError] * (self.policy == "trouble") + [eddy.CapacityError] * (self.max_bytes is not None)
         with pytest.raises((eddy.InputError, *others)):
-            self.runtime.push(one.batches(self.case), order)
+            self.runtime.push(batched.batches(self.case), order)
         self._as_before(before)
 
     @invariant()

@@ -78,9 +78,9 @@ def breakable(case: JoinCase) -> JoinCase:
 
 def fail(twins: Twins, text: str) -> None:
     """Push rows with a result on which the filter raises."""
-    one = BatchedPush(tuple(twins.arrivals(text, v=0)))
+    batched = BatchedPush(tuple(twins.arrivals(text, v=0)))
     with pytest.raises(eddy.InputError, match="where"):
-        twins.runtime.push(one.batches(twins.case), [i for i, _ in one.arrivals])
+        twins.runtime.push(batched.batches(twins.case), [i for i, _ in batched.arrivals])
     twins.runtime.check()
 
 

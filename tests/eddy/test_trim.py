@@ -31,8 +31,8 @@ BETWEEN = ["R.k = S.k", "S.k < T.k", "T.k = U.k"]
 
 def pushed(chance: random.Random, turn: int, rows: int) -> dict[str, pa.Table]:
     def table() -> pa.Table:
-        own = [{"k": chance.randrange(8), "t": 20 * turn + chance.randrange(20)} for _ in range(rows)]
-        return pa.Table.from_pylist(own, schema=SCHEMA)
+        records = [{"k": chance.randrange(8), "t": 20 * turn + chance.randrange(20)} for _ in range(rows)]
+        return pa.Table.from_pylist(records, schema=SCHEMA)
 
     return {name: table() for name in "RSTU"}
 
@@ -95,8 +95,8 @@ def test_the_bytes_of_states_and_results_are_given_back() -> None:
 
 
 def test_a_query_with_branches_is_trimmed_in_all_its_joins() -> None:
-    own = streams()[:3]
-    query = eddy.Query(own[:2], ON[:1], branches=[eddy.Branch([own[2]], ON[1:2], "left")])
+    inputs = streams()[:3]
+    query = eddy.Query(inputs[:2], ON[:1], branches=[eddy.Branch([inputs[2]], ON[1:2], "left")])
     chance = random.Random(4)
     trimmed, other = eddy.Runtime(query, strategy="jisc"), eddy.Runtime(query, strategy="jisc")
     for turn in range(8):
@@ -114,7 +114,7 @@ WIDE = pa.schema(
     [("id", pa.int64()), ("k", pa.int64()), ("t", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("n", pa.int16())]
 )
 FORMS = "rows", "range", "table"
-ONE, TWO = ["R.k = S.k"], ["R.k = S.k", "R.n <= S.n", "R.t <= S.t"]
+BY_KEY, TWO = ["R.k = S.k"], ["R.k = S.k", "R.n <= S.n", "R.t <= S.t"]
 
 
 def wide_row(number: int) -> dict[str, Any]:
@@ -180,21 +180,24 @@ class Burst:
         row = {**wide_row(self.number), "n": 60, "k": self.number % KEYS, "t": self.number // 10}
         if self.form == "range":
             # The rows that are too old for a result with this one.
-            self.rows = [one for one in self.rows if row["t"] - one["t"] <= 5]
-        found = self.runtime.push({"S": pa.Table.from_pylist([row], schema=WIDE)})
-        new = found.filter(pa.compute.equal(found["op"], "+I")).drop_columns("op")
+            self.rows = [partner for partner in self.rows if row["t"] - partner["t"] <= 5]
+        changes = self.runtime.push({"S": pa.Table.from_pylist([row], schema=WIDE)})
+        new = changes.filter(pa.compute.equal(changes["op"], "+I")).drop_columns("op")
         expected = [
-            {**{f"R.{name}": value for name, value in one.items()}, "S.id": row["id"]}
-            for one in self.rows
-            if one["k"] == row["k"]
-            and (self.on == ONE or (one["n"] is not None and one["n"] <= row["n"] and one["t"] <= row["t"]))
+            {**{f"R.{name}": value for name, value in partner.items()}, "S.id": row["id"]}
+            for partner in self.rows
+            if partner["k"] == row["k"]
+            and (
+                self.on == BY_KEY
+                or (partner["n"] is not None and partner["n"] <= row["n"] and partner["t"] <= row["t"])
+            )
         ]
         assert sorted(map(str, new.to_pylist())) == sorted(map(str, expected))
         self.runtime.check()
 
 
 @pytest.mark.parametrize("strategy", ["jisc", "mjoin", "eddy-stairs"])
-@pytest.mark.parametrize("on", [ONE, TWO], ids=["keys", "comparisons"])
+@pytest.mark.parametrize("on", [BY_KEY, TWO], ids=["keys", "comparisons"])
 @pytest.mark.parametrize("form", FORMS)
 def test_rings_that_a_burst_enlarged_are_given_back(form: str, on: list[str], strategy: str) -> None:
     burst = Burst(form, on, strategy=strategy)
@@ -220,7 +223,7 @@ def test_rings_that_a_burst_enlarged_are_given_back(form: str, on: list[str], st
 
 
 def test_rings_keep_what_the_next_pushes_need() -> None:
-    burst = Burst("table", ONE, keep=100)
+    burst = Burst("table", BY_KEY, keep=100)
     burst.push(BURST)
     burst.settle()
     burst.runtime.trim()
@@ -236,7 +239,7 @@ def test_rings_keep_what_the_next_pushes_need() -> None:
 def test_an_exception_at_each_line_of_a_trim(form: str) -> None:
     seen, done = Seen(), False
     while not done:
-        burst = Burst(form, ONE)
+        burst = Burst(form, BY_KEY)
         burst.push(BURST)
         burst.settle()
         done = traced(lambda burst=burst: burst.runtime.trim() or True, seen) is not None

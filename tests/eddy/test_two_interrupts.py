@@ -94,10 +94,10 @@ def engine() -> eddy.Engine:
 
 
 def figures(of: eddy.Runtime | eddy.Engine) -> list[Any]:
-    found: list[Any] = [of.position, of.late_counts, of.watermark, of.nbytes, of.history()]
+    common: list[Any] = [of.position, of.late_counts, of.watermark, of.nbytes, of.history()]
     if isinstance(of, eddy.Runtime):
-        return [*found, of.pushes, of.plan, of.changes]
-    return [*found, {name: one.state for name, one in of.queries.items()}]
+        return [*common, of.pushes, of.plan, of.changes]
+    return [*common, {name: query.state for name, query in of.queries.items()}]
 
 
 @pytest.mark.parametrize("make", [inner, left, engine])
@@ -105,7 +105,7 @@ def figures(of: eddy.Runtime | eddy.Engine) -> list[Any]:
 def test_figures_settle_first(
     make: Callable[[], eddy.Runtime | eddy.Engine], first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, chance, at, happened = make(), random.Random(3), 0, 0
+    runner, chance, at, happened = make(), random.Random(3), 0, 0
 
     def rows() -> dict[str, list[dict[str, int]]]:
         nonlocal at
@@ -114,16 +114,16 @@ def test_figures_settle_first(
         return {"R": [{"k": at % 3, "t": at}, late], "S": [{"k": at % 3, "t": at + 1}]}
 
     for _ in range(3):
-        most = interrupted(lambda: one.push(rows(), [0, 1, 0]), NEVER, NEVER, monkeypatch)
+        most = interrupted(lambda: runner.push(rows(), [0, 1, 0]), NEVER, NEVER, monkeypatch)
     for _ in range(60):
-        given, before = rows(), one.position
+        given, before = rows(), runner.position
         begin = chance.randrange(1 if chance.random() < 0.4 else most * 4 // 5, most + 1)
-        interrupted(lambda given=given: one.push(given, [0, 1, 0]), begin, chance.randrange(1, 60), monkeypatch)  # type: ignore[misc]
-        early = getattr(one, first), *figures(one)
-        last = one.last_push()
-        assert early == (getattr(one, first), *figures(one))
-        happened += one.position > before
-        assert (one.position > before) == (last is not None and last.position == before + 2)
-        if one.position == before:
-            one.push(given, [0, 1, 0])
+        interrupted(lambda given=given: runner.push(given, [0, 1, 0]), begin, chance.randrange(1, 60), monkeypatch)  # type: ignore[misc]
+        early = getattr(runner, first), *figures(runner)
+        last = runner.last_push()
+        assert early == (getattr(runner, first), *figures(runner))
+        happened += runner.position > before
+        assert (runner.position > before) == (last is not None and last.position == before + 2)
+        if runner.position == before:
+            runner.push(given, [0, 1, 0])
     assert 5 < happened < 55

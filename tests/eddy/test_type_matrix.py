@@ -90,7 +90,7 @@ def _is_clock(kind: pa.DataType) -> bool:
 
 def _is_kept(kind: pa.DataType) -> bool:
     union = pa.types.is_union(kind)
-    return not union or (kind.mode == "sparse" and not any(pa.types.is_string_view(one.type) for one in kind))
+    return not union or (kind.mode == "sparse" and not any(pa.types.is_string_view(field.type) for field in kind))
 
 
 LACKS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
@@ -211,13 +211,13 @@ def test_a_type_works_on_every_path_or_the_query_is_refused(kind: pa.DataType, r
             runtime = eddy.Runtime.restore(data, query)
             assert runtime.snapshot() == data
             runtime.check()
-        found = pa.concat_tables(tables)
-        assert found.schema == runtime.output_schema
-        found.validate(full=True)
+        results = pa.concat_tables(tables)
+        assert results.schema == runtime.output_schema
+        results.validate(full=True)
         if output == "changelog":
-            assert set(found["op"].to_pylist()) <= {"+I"}
-            found = found.drop_columns(["op"])
-        assert_same(text_rows(found), _expected(role, taken["R"], taken["S"]), f"{output} results")
+            assert set(results["op"].to_pylist()) <= {"+I"}
+            results = results.drop_columns(["op"])
+        assert_same(text_rows(results), _expected(role, taken["R"], taken["S"]), f"{output} results")
 
 
 def test_the_matrix_has_values_that_its_types_hold() -> None:

@@ -66,23 +66,25 @@ COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickle.dumps]
 
 
 def public_classes() -> dict[str, type]:
-    found = {}
+    classes = {}
     for page in (ROOT / "docs" / "reference").glob("*.md"):
         for module, name in re.findall(r"autoclass:: ([\w.]+)\.(\w+)", page.read_text()):
-            found[name if name not in found else f"{module}.{name}"] = getattr(importlib.import_module(module), name)
-    return found
+            classes[name if name not in classes else f"{module}.{name}"] = getattr(
+                importlib.import_module(module), name
+            )
+    return classes
 
 
 def test_each_public_class_is_a_value_or_refuses_copies() -> None:
     classes = public_classes()
     assert len(classes) > 40
-    for name, own in {**classes, "EngineFile": EngineFile}.items():
-        assert issubclass(own, Uncopied) != (name in VALUES), f"{name}: is it a value, or does it have live state?"
+    for name, kind in {**classes, "EngineFile": EngineFile}.items():
+        assert issubclass(kind, Uncopied) != (name in VALUES), f"{name}: is it a value, or does it have live state?"
         if name in VALUES:
             continue
         for copied in COPIES:
             with pytest.raises(eddy.StateError, match=r"an? .*cannot be copied or pickled: \w+"):
-                copied(own.__new__(own) if own is not eddy.Runtime else object.__new__(own))
+                copied(kind.__new__(kind) if kind is not eddy.Runtime else object.__new__(kind))
 
 
 @pytest.mark.parametrize("copied", COPIES)
@@ -93,12 +95,12 @@ def test_what_refused_a_copy_goes_on(copied: Callable[[Any], Any]) -> None:
     engine = eddy.Engine([eddy.Stream(name, {"k": "int64"}) for name in "RS"])
     changing = engine.start("q", query)
     rows: dict[str, list[dict[str, int]]] = {"R": [{"k": 1}], "S": [{"k": 1}]}
-    for one in (eddy.Runtime(query), eddy.Runtime(left, output="changelog"), engine, changing):
+    for live in (eddy.Runtime(query), eddy.Runtime(left, output="changelog"), engine, changing):
         with pytest.raises(eddy.StateError, match="snapshot"):
-            copied(one)
-        if one is not changing:
-            assert isinstance(one, eddy.Runtime | eddy.Engine)
-            one.push(rows, [0, 1])
+            copied(live)
+        if live is not changing:
+            assert isinstance(live, eddy.Runtime | eddy.Engine)
+            live.push(rows, [0, 1])
     with eddy.serve(engine, port=0) as server, pytest.raises(eddy.StateError, match=r"eddy\.serve"):
         copied(server)
     assert changing.n_results == 1

@@ -71,22 +71,22 @@ def test_rows_by_key_are_the_answer(
         pushed: dict[str, list[dict[str, Any]]] = {}
         for t, i, p, k, op in changes:
             pushed.setdefault("ABC"[t], []).append({"i": i, "p": p, "k": k, "v": (i + k + number) % 3, "op": op})
-        found = [runtime.push(pushed, [t for t, *_ in changes], atomic=atomic).to_pylist() for runtime in runtimes]
-        for row in found[0]:
+        results = [runtime.push(pushed, [t for t, *_ in changes], atomic=atomic).to_pylist() for runtime in runtimes]
+        for row in results[0]:
             op = row.pop("op")
             if op in ("+I", "+U"):
                 rows.append(row)
             else:
                 rows.remove(row)
-        for row in found[1]:
-            op, own = row.pop("op"), tuple(row[column] for column in key)
+        for row in results[1]:
+            op, row_key = row.pop("op"), tuple(row[column] for column in key)
             # An upsert says whether there was a row.
-            assert (own in by_key) is (op != "+I")
+            assert (row_key in by_key) is (op != "+I")
             if op == "-D":
                 # Of several rows of a key that others determine, the last one is left.
-                assert by_key.pop(own) == row or kind == "looked up"
+                assert by_key.pop(row_key) == row or kind == "looked up"
             else:
-                by_key[own] = row
+                by_key[row_key] = row
         assert sorted(map(str, rows)) == sorted(map(str, by_key.values()))
         if STRATEGIES[strategy].changes:
             for runtime in runtimes:

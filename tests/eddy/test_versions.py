@@ -34,9 +34,9 @@ def push(runtime: eddy.Runtime, *rows: Row) -> list[str]:
     """Push changes; return the operations of those that change a row with id 1 or 2."""
     if not runtime.position:
         runtime.push({"S": [{"id": 1, "name": ""}, {"id": 2, "name": ""}]})
-    found = [one["op"] for one in runtime.push({"T": list(rows)}).to_pylist()]
+    ops = [change["op"] for change in runtime.push({"T": list(rows)}).to_pylist()]
     runtime.check()
-    return found
+    return ops
 
 
 def test_stale_changes_go_to_the_side_output(caplog: pytest.LogCaptureFixture) -> None:
@@ -44,7 +44,7 @@ def test_stale_changes_go_to_the_side_output(caplog: pytest.LogCaptureFixture) -
     assert push(runtime, row(5), row(3), row(5, "d"), row(4, "d"), row(4)) == ["+I", "-D"]
     assert "table T: a change was stale" in caplog.text
     late = runtime.late()["T"].to_pylist()
-    assert [(one["z"], one["op"]) for one in late] == [(3, "+I"), (4, "-D"), (4, "+I")]
+    assert [(change["z"], change["op"]) for change in late] == [(3, "+I"), (4, "-D"), (4, "+I")]
     assert runtime.late_counts["T"] == 3
     assert runtime.position == 4
 
@@ -77,7 +77,7 @@ def test_a_tombstone_ends_when_versions_are_further() -> None:
 )
 def test_versions_of_each_type(kind: pa.DataType, versions: list[Any], span: Any) -> None:
     runtime = make_runtime(pa.schema([("id", pa.int64()), ("name", pa.string()), ("z", kind)]), tombstones=span)
-    push(runtime, *[row(one) for one in versions])
+    push(runtime, *[row(version) for version in versions])
     assert runtime.late_counts["T"] == 2
 
 
@@ -96,9 +96,9 @@ def test_the_lsn_of_an_envelope() -> None:
     counted = eddy.Query([table], aggregates={"n": eddy.agg.count()})
 
     def envelope(op: str, lsn: int | None, place: str = "source") -> Row:
-        own = {"id": 1, "name": "x"}
+        image = {"id": 1, "name": "x"}
         where = {"source": {"lsn": lsn, "db": "shop"}} if place == "source" else {"lsn": lsn, "source": {"db": ""}}
-        rows = (own, None) if op == "d" else (None, own)
+        rows = (image, None) if op == "d" else (None, image)
         return {"op": op, "lsn": None, **dict(zip(("before", "after"), rows, strict=True)), **where}
 
     rows = [envelope("c", 5), envelope("u", 4), envelope("d", 7, "envelope")]
@@ -154,7 +154,7 @@ def test_keys_of_each_type_and_their_combinations(data: st.DataObject) -> None:
     stale = 0
     for start in range(0, len(rows), 3):
         runtime.push({"T": rows[start : start + 3]})
-        stale += sum(oracle.is_stale("T", one) for one in rows[start : start + 3])
+        stale += sum(oracle.is_stale("T", change) for change in rows[start : start + 3])
         runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
         runtime.check()
     assert runtime.late_counts == {"T": stale}
@@ -205,7 +205,7 @@ def test_the_answer_does_not_depend_on_the_order_of_changes(order: list[int], si
     query = eddy.Query([table], group_by={"z": "T.z"}, aggregates={"n": eddy.agg.count()})
     runtime, total = eddy.Runtime(query, output="changelog"), Counter[int]()
     for start in range(0, 12, size):
-        for one in runtime.push({"T": [changes[k] for k in order[start : start + size]]}, atomic=atomic).to_pylist():
-            total[one["z"]] += 1 if one["op"] == "+I" else -1
+        for change in runtime.push({"T": [changes[k] for k in order[start : start + size]]}, atomic=atomic).to_pylist():
+            total[change["z"]] += 1 if change["op"] == "+I" else -1
     # Of the newest changes 8 to 11 of the four keys, 8 and 11 are deletes.
     assert +total == Counter([9, 10])

@@ -50,13 +50,13 @@ def plain_time(case: JoinCase, arrival: Arrival) -> Any:
 @st.composite
 def watermarks(draw: st.DrawFn, case: JoinCase, pushes: Sequence[BatchedPush]) -> list[int]:
     """Draw a rising watermark for each push, in ticks: near its times, rather low, rather high, or far away."""
-    one, found = tick(case), list[int]()
+    unit, marks = tick(case), list[int]()
     for push in pushes:
-        times = [plain_time(case, arrival) // one for arrival in push.arrivals] or [0]
-        step = max(max(stream.size for stream in case.streams) // one // 4, 1)
+        times = [plain_time(case, arrival) // unit for arrival in push.arrivals] or [0]
+        step = max(max(stream.size for stream in case.streams) // unit // 4, 1)
         wanted = draw(st.sampled_from([min(times), max(times)])) + draw(st.sampled_from((0, -1, -3, 1, -9, 3))) * step
-        found.append(max([wanted, *found[-1:]]))
-    return found
+        marks.append(max([wanted, *marks[-1:]]))
+    return marks
 
 
 def pushed(
@@ -84,7 +84,7 @@ def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) 
     options: dict[str, Any] = {"output": output, "ids_only": form == "ids", "count_only": form == "count"}
     options["ordered"] = sort = form != "count" and data.draw(st.booleans())
     runtime = Runtime(case.query(), strategy=strategy, renumber_at=data.draw(st.sampled_from((8, 1 << 30))), **options)
-    oracle, one, total = case.oracle(), tick(case), 0
+    oracle, unit, total = case.oracle(), tick(case), 0
     for push, watermark in zip(pushes, data.draw(watermarks(case, pushes)), strict=True):
         moment = data.draw(st.integers(0, 7))
         if moment == 0:
@@ -100,15 +100,15 @@ def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) 
                 runtime.push(push.batches(case), [0] * (len(push.arrivals) + 1), watermark=watermark + 1)
         table, ordered = pushed(case, runtime, push, watermark, data.draw(st.booleans()))
         runtime.check()
-        outcomes, ended = oracle.push([(case.names[i], row) for i, row in ordered], watermark * one)
-        found = changes(case, outcomes, oracle, output, form, sort)
+        outcomes, ended = oracle.push([(case.names[i], row) for i, row in ordered], watermark * unit)
+        expected = changes(case, outcomes, oracle, output, form, sort)
         if output == "changelog" and form == "count":
-            found[1] = [("-D", found[1][0][1] + len(ended))]
+            expected[1] = [("-D", expected[1][0][1] + len(ended))]
         elif output == "changelog" and ended:
             rows = [case.project(oracle, result) for result in ended] if form == "rows" else ended
             last = [("-D", *row) for row in rows]
-            found += [[row] for row in last] if sort else [last]
-        assert_changes(table, found, form)
+            expected += [[row] for row in last] if sort else [last]
+        assert_changes(table, expected, form)
         assert read_late(runtime) == late_rows(case, ordered, outcomes)
         assert runtime.position == sum(map(len, oracle.tuples.values()))
         total += len(results(outcomes))
@@ -157,9 +157,9 @@ def test_watermarks_that_cannot_come() -> None:
     assert runtime.position == 1
     runtime.push({"R": rows, "S": rows})
     assert runtime.watermark == 10
-    for one in (runtime, Runtime.restore(runtime.snapshot(), runtime.query)):
+    for either in (runtime, Runtime.restore(runtime.snapshot(), runtime.query)):
         with pytest.raises(InputError, match="watermark=9 is below 10"):
-            one.push({"R": rows}, watermark=9)
+            either.push({"R": rows}, watermark=9)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -219,12 +219,12 @@ def test_after_a_load_pushes_give_what_they_give_after_pushes(data: st.DataObjec
         if n == 1 and data.draw(st.booleans()):
             loaded = Runtime.restore(loaded.snapshot(), case.query())
         watermark = marks[n + 1] if marks else None
-        tables = [one.push(push.batches(case), push.order(), watermark=watermark) for one in (whole, loaded)]
+        tables = [runtime.push(push.batches(case), push.order(), watermark=watermark) for runtime in (whole, loaded)]
         loaded.check()
         assert_same(text_rows(tables[1]), text_rows(tables[0]), "rows of a push after a load")
         assert read_late(loaded) == read_late(whole)
         assert loaded.position == whole.position
-    mine, theirs = (one.metrics()["states"] for one in (loaded, whole))
+    mine, theirs = (runtime.metrics()["states"] for runtime in (loaded, whole))
     for name in case.names:
         assert [mine[name][c] for c in ("arrivals", "rows")] == [theirs[name][c] for c in ("arrivals", "rows")]
 

@@ -14,10 +14,12 @@ NAMES = "RSTUVWXY"
 def classes_of(attributes: Sequence[Sequence[int]]) -> JoinGraph:
     """Return the graph in which stream i has the classes attributes[i]."""
     n = len(attributes)
-    classes = 1 + max(c for own in attributes for c in own)
+    classes = 1 + max(c for stream_classes in attributes for c in stream_classes)
     windows = (Window(WindowKind.ROWS, 4),) * n
     names = tuple(NAMES[:n]) if n <= len(NAMES) else tuple(f"S{i}" for i in range(n))
-    return JoinGraph(names, windows, tuple(tuple(sorted(own)) for own in attributes), (1,) * classes)
+    return JoinGraph(
+        names, windows, tuple(tuple(sorted(stream_classes)) for stream_classes in attributes), (1,) * classes
+    )
 
 
 def graph_of(n: int, pairs: Sequence[tuple[int, int]]) -> JoinGraph:

@@ -23,10 +23,10 @@ def all_trees(masks: Masks, streams: tuple[int, ...]) -> Iterator[Tree]:
     for bits in range(1, 1 << (len(streams) - 1)):
         left = tuple(i for k, i in enumerate(streams) if not k or not bits >> (k - 1) & 1)
         right = tuple(i for i in streams if i not in left)
-        for one in all_trees(masks, left):
+        for tree in all_trees(masks, left):
             for other in all_trees(masks, right):
-                if masks.classes_of(one) & masks.classes_of(other):
-                    yield join(one, other)
+                if masks.classes_of(tree) & masks.classes_of(other):
+                    yield join(tree, other)
 
 
 def weight(tree: Tree, bushy: Bushy, weights: np.ndarray) -> float:
@@ -42,7 +42,7 @@ def drawn_graphs(draw: st.DrawFn) -> JoinGraph:
     for i in range(1, m):
         attributes[i].add(draw(st.sampled_from(sorted(attributes[draw(st.integers(0, i - 1))]))))
     numbers = {c: k for k, c in enumerate(sorted(set().union(*attributes)))}
-    return graphs.classes_of([sorted(numbers[c] for c in own) for own in attributes])
+    return graphs.classes_of([sorted(numbers[c] for c in stream_classes) for stream_classes in attributes])
 
 
 @given(drawn_graphs(), st.integers(0, 2**32 - 1))
@@ -51,11 +51,11 @@ def test_no_plan_weighs_less(graph: JoinGraph, seed: int) -> None:
     bushy = Bushy(masks)
     # Sums of these are exact.
     weights = np.random.default_rng(seed).choice([0.0, 1.0, 3.5, 1e9], len(bushy.sets))
-    found = bushy.lightest(weights)
-    check_connected(found, graph)
+    plan = bushy.lightest(weights)
+    check_connected(plan, graph)
     plans = list(all_trees(masks, tuple(range(graph.n_streams))))
     assert {node.mask for tree in plans for node in tree.inner()} <= set(bushy.sets)
-    assert weight(found, bushy, weights) == min(weight(tree, bushy, weights) for tree in plans)
+    assert weight(plan, bushy, weights) == min(weight(tree, bushy, weights) for tree in plans)
 
 
 @pytest.mark.parametrize("graph", [graphs.chain(ALL + 3), graphs.star(ALL + 3), graphs.same_key(ALL + 3)])
@@ -71,7 +71,7 @@ def test_a_long_chain_is_cut_where_its_states_are_light() -> None:
     bushy = Bushy(Masks(graphs.chain(m)))
     # The two halves are light, and whatever crosses the middle is heavy.
     half = (1 << m // 2) - 1
-    weights = np.array([1.0 if not one & half or not one & ~half else 1e6 for one in bushy.sets])
+    weights = np.array([1.0 if not mask & half or not mask & ~half else 1e6 for mask in bushy.sets])
     left, right = bushy.lightest(weights).children
     assert {left.mask, right.mask} == {half, half << m // 2}
 

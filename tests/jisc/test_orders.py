@@ -46,8 +46,8 @@ def connects(order: tuple[int, ...], graph: JoinGraph) -> bool:
 
 
 def test_connected_orders_are_all_there_are(graph: JoinGraph) -> None:
-    found = list(connected_orders(Masks(graph)))
-    assert found == [order for order in permutations(range(graph.n_streams)) if connects(order, graph)]
+    orders = list(connected_orders(Masks(graph)))
+    assert orders == [order for order in permutations(range(graph.n_streams)) if connects(order, graph)]
 
 
 def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
@@ -60,12 +60,12 @@ def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
 def test_the_nearest_connected_order(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))]
     wanted = data.draw(st.permutations(range(graph.n_streams)))
-    found = tuple(connected_order(wanted, graph.class_bits))
-    assert sorted(found) == sorted(wanted)
-    assert connects(found, graph)
+    order = tuple(connected_order(wanted, graph.class_bits))
+    assert sorted(order) == sorted(wanted)
+    assert connects(order, graph)
     if connects(tuple(wanted), graph):
-        assert found == tuple(wanted)
-    assert found[0] == wanted[0]
+        assert order == tuple(wanted)
+    assert order[0] == wanted[0]
 
 
 def test_what_is_called_a_trunk_hop_is_one_in_the_routes(graph: JoinGraph) -> None:

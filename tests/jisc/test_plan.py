@@ -91,7 +91,7 @@ def test_parts_of_a_tree() -> None:
     assert list(tree.leaves()) == [0, 1, 2, 3]
     assert [node.text(NAMES) for node in tree.inner()] == ["R S", "T U", "(R S) (T U)"]
     assert tree.streams == {0, 1, 2, 3}
-    assert [(own.text(NAMES), other.text(NAMES)) for own, other in tree.path(2)] == [("T", "U"), ("T U", "R S")]
+    assert [(node.text(NAMES), other.text(NAMES)) for node, other in tree.path(2)] == [("T", "U"), ("T U", "R S")]
     assert Tree(3).children == ()
     assert list(Tree(3).path(3)) == []
 

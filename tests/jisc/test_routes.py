@@ -173,9 +173,9 @@ def graphs(draw: st.DrawFn) -> JoinGraph:
     if draw(st.booleans()):
         return graph_of(n, edges)
     # Some edges share a class.
-    owner = [draw(st.integers(0, len(edges) - 1)) for _ in edges]
-    used = sorted(set(owner))
-    members = [{i for k, edge in enumerate(edges) if owner[k] == c for i in edge} for c in used]
+    edge_classes = [draw(st.integers(0, len(edges) - 1)) for _ in edges]
+    used = sorted(set(edge_classes))
+    members = [{i for k, edge in enumerate(edges) if edge_classes[k] == c for i in edge} for c in used]
     return classes_of([[c for c, streams in enumerate(members) if i in streams] for i in range(n)])
 
 
@@ -197,11 +197,11 @@ def test_what_every_route_keeps_to(graph: JoinGraph, data: st.DataObject) -> Non
         assert [hop.stream for hop in trunk] == [j for j in order if j in {hop.stream for hop in trunk}]
         bound = set(graph.attributes[i])
         for hop in trunk:
-            own = set(graph.attributes[hop.stream])
+            attributes = set(graph.attributes[hop.stream])
             # Each class of the stream is probed by, checked or bound; only bound classes are probed by or checked.
-            assert {hop.by, *hop.checks, *hop.binds} == own
-            assert own & bound == {hop.by, *hop.checks}
-            bound |= own
+            assert {hop.by, *hop.checks, *hop.binds} == attributes
+            assert attributes & bound == {hop.by, *hop.checks}
+            bound |= attributes
         for hop in leaves:
             assert set(graph.attributes[hop.stream]) == {hop.by}
         after = [set(graph.attributes[i])]

@@ -26,25 +26,25 @@ def change(old: str, new: str, incomplete: tuple[str, ...] = ()) -> Difference:
 
 
 def test_figure_3b_nothing_is_shared() -> None:
-    found = change("((R S) T) U", "((U T) S) R")
-    assert texts(found.complete) == []
-    assert texts(found.incomplete) == ["T U", "S T U"]
-    assert texts(found.dropped) == ["R S", "R S T"]
-    assert texts(found.kept) == []
+    states = change("((R S) T) U", "((U T) S) R")
+    assert texts(states.complete) == []
+    assert texts(states.incomplete) == ["T U", "S T U"]
+    assert texts(states.dropped) == ["R S", "R S T"]
+    assert texts(states.kept) == []
 
 
 def test_figure_3c_the_lowest_state_is_shared() -> None:
-    found = change("((R S) T) U", "((R S) U) T")
-    assert texts(found.complete) == ["R S"]
-    assert texts(found.incomplete) == ["R S U"]
-    assert texts(found.dropped) == ["R S T"]
+    states = change("((R S) T) U", "((R S) U) T")
+    assert texts(states.complete) == ["R S"]
+    assert texts(states.incomplete) == ["R S U"]
+    assert texts(states.dropped) == ["R S T"]
 
 
 def test_figure_3d_an_upper_state_is_complete_over_one_that_is_not() -> None:
-    found = change("((R S) T) U", "((S T) R) U")
-    assert texts(found.complete) == ["R S T"]
-    assert texts(found.incomplete) == ["S T"]
-    assert texts(found.dropped) == ["R S"]
+    states = change("((R S) T) U", "((S T) R) U")
+    assert texts(states.complete) == ["R S T"]
+    assert texts(states.incomplete) == ["S T"]
+    assert texts(states.dropped) == ["R S"]
 
 
 def test_figure_4_a_state_kept_incomplete_is_incomplete() -> None:
@@ -59,20 +59,20 @@ def test_figure_4_a_state_kept_incomplete_is_incomplete() -> None:
 
 
 def test_bushy_plans() -> None:
-    found = change("(R S) (T U)", "((R S) T) U")
-    assert texts(found.kept) == ["R S"]
-    assert texts(found.missing) == ["R S T"]
-    assert texts(found.dropped) == ["T U"]
+    states = change("(R S) (T U)", "((R S) T) U")
+    assert texts(states.kept) == ["R S"]
+    assert texts(states.missing) == ["R S T"]
+    assert texts(states.dropped) == ["T U"]
     assert texts(change("(R S) (T U)", "(U T) (S R)").missing) == []
 
 
 def test_the_same_streams_on_another_class_are_another_state() -> None:
     # R probes S T by class 0, U by class 2.
     masks = Masks(CHAIN)
-    found = difference(parse("R (S T) U", NAMES), parse("R ((S T) U)", NAMES), masks)
-    assert [state.text(CHAIN) for state in found.dropped] == ["S T [1]", "R S T [3]"]
-    assert [state.text(CHAIN) for state in found.missing] == ["S T [3]", "S T U [1]"]
-    assert found.kept == ()
+    states = difference(parse("R (S T) U", NAMES), parse("R ((S T) U)", NAMES), masks)
+    assert [state.text(CHAIN) for state in states.dropped] == ["S T [1]", "R S T [3]"]
+    assert [state.text(CHAIN) for state in states.missing] == ["S T [3]", "S T U [1]"]
+    assert states.kept == ()
 
 
 def test_two_streams_have_no_state() -> None:
@@ -93,14 +93,14 @@ def trees(draw: st.DrawFn, streams: int = 6) -> Tree:
 def test_the_parts_of_a_difference(old: Tree, new: Tree) -> None:
     graph = JoinGraph(tuple("RSTUVW"), (FOREVER,) * 6, ((0,),) * 6, (1,))
     masks = Masks(graph)
-    found = difference(old, new, masks, lambda state: state.mask % 3 != 0)
-    assert sorted(found.kept + found.missing) == sorted(found.new)
-    assert sorted(found.kept + found.dropped) == sorted(found.old)
-    assert sorted(found.complete + found.incomplete) == sorted(found.new)
-    assert set(found.complete) == {state for state in found.kept if state.mask % 3 != 0}
-    assert len(found.new) == 4
+    states = difference(old, new, masks, lambda state: state.mask % 3 != 0)
+    assert sorted(states.kept + states.missing) == sorted(states.new)
+    assert sorted(states.kept + states.dropped) == sorted(states.old)
+    assert sorted(states.complete + states.incomplete) == sorted(states.new)
+    assert set(states.complete) == {state for state in states.kept if state.mask % 3 != 0}
+    assert len(states.new) == 4
     # Children come before their parents.
-    for k, state in enumerate(found.new):
-        assert all(other.mask & ~state.mask or other == state for other in found.new[k:])
+    for k, state in enumerate(states.new):
+        assert all(other.mask & ~state.mask or other == state for other in states.new[k:])
     inside = {node.mask for node in new.inner()} - {new.mask}
-    assert {state.mask for state in found.new} == inside
+    assert {state.mask for state in states.new} == inside

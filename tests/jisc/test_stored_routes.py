@@ -50,15 +50,15 @@ def stored(graph: JoinGraph, *plans: str, leave_out: tuple[int, ...] = ()) -> tu
     routes, promotions = compile_stored(made, masks)
 
     def hops(row: int) -> list[str]:
-        found = []
+        texts = []
         for h in range(int(routes.span[row, R_TRUNK]), int(routes.span[row, R_END])):
             hop = routes.hops[h]
             probed = names[int(hop[H_STATE])] if hop[H_STATE] >= 0 else graph.names[int(hop[H_TARGET])]
             ops = routes.ops[hop[H_OPS0] : hop[H_OPS1]]
             also = "".join(("=" if op[O_CHECK] else "+") + str(op[O_CLASS]) for op in ops)
             into = f">{names[int(hop[H_STORE])]}" if hop[H_STORE] >= 0 else ""
-            found.append(f"{probed}/{hop[H_CLASS]}{also}{into}")
-        return found
+            texts.append(f"{probed}/{hop[H_CLASS]}{also}{into}")
+        return texts
 
     m = graph.n_streams
     read = {f"{t} {name}": hops(t * m + i) for t in range(len(plans)) for i, name in enumerate(graph.names)}
@@ -136,15 +136,15 @@ def ranked(graph: JoinGraph, text: str) -> dict[str, list[str]]:
     tree, masks = parse(text, graph.names), Masks(graph)
     rows = {state: row for row, state in enumerate(states_of(tree, masks))}
     names = {row: "".join(graph.names[j] for j in state.streams) for state, row in rows.items()}
-    found = {}
+    rankings = {}
     for i, ranking in enumerate(duals(StoredPlan(tree, rows), masks)):
         read = []
-        for one in ranking:
-            probed = names.get(one.state) or graph.names[one.streams.bit_length() - 1]
-            index = f"/{one.by}" if one.state >= 0 else ""
-            read.append(probed + index + (f">{names[one.store]}" if one.store >= 0 else ""))
-        found[graph.names[i]] = read
-    return found
+        for dual in ranking:
+            probed = names.get(dual.state) or graph.names[dual.streams.bit_length() - 1]
+            index = f"/{dual.by}" if dual.state >= 0 else ""
+            read.append(probed + index + (f">{names[dual.store]}" if dual.store >= 0 else ""))
+        rankings[graph.names[i]] = read
+    return rankings
 
 
 def test_an_eddy_over_stairs_ranks_the_duals_of_a_plan() -> None:

@@ -18,13 +18,13 @@ from tests.jisc.graphs import chain
 
 
 def test_every_strategy_is_registered_by_its_name() -> None:
-    found = set[type[Strategy]]()
+    classes = set[type[Strategy]]()
     for module in pkgutil.iter_modules(jisc.strategies.__path__, "jisc.strategies."):
         kinds = [kind for kind in vars(importlib.import_module(module.name)).values() if inspect.isclass(kind)]
-        found |= {
+        classes |= {
             kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, Strategy) and "name" in vars(kind)
         }
-    assert found == set(STRATEGIES.values())
+    assert classes == set(STRATEGIES.values())
     assert all(kind.name == name for name, kind in STRATEGIES.items())
 
 

@@ -80,8 +80,8 @@ def serve(listener: socket.socket) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _run(descriptors, **started)
         replaced.close()
-        for one in descriptors:
-            os.close(one)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 @cache

@@ -61,10 +61,12 @@ def test_the_answer_is_that_of_a_runtime(frames: dict[str, DataFrame], name: str
         expected = sum(map(counted, tables), Counter[Any]())
     else:
         runtime, expected = eddy.Runtime(query, output="changelog"), Counter[Any]()
-        for op, *row in counted(runtime.push({one: rows[one] for one in names}, atomic=True)).elements():
+        for op, *row in counted(
+            runtime.push({stream_name: rows[stream_name] for stream_name in names}, atomic=True)
+        ).elements():
             expected[tuple(row)] += 1 if op in ("+I", "+U") else -1
-    found = join(query, {one: frames[one] for one in names}, partitions=3)
-    assert counted(found.toArrow()) == +expected
+    joined = join(query, {stream_name: frames[stream_name] for stream_name in names}, partitions=3)
+    assert counted(joined.toArrow()) == +expected
     assert expected
 
 

@@ -32,7 +32,7 @@ def drawn_query(chance: Random) -> AsOfQuery:
     """Return a query whose tables are versioned."""
     while True:
         asked = as_of_query(chance, False)
-        if all(one.at is not None for one in asked.joins):
+        if all(asked_join.at is not None for asked_join in asked.joins):
             return asked
 
 
@@ -46,19 +46,24 @@ def drawn(seed: int, rows: int = 60) -> tuple[AsOfQuery, list[AsOfArrival]]:
 def in_order(asked: AsOfQuery, arrivals: Sequence[AsOfArrival]) -> list[AsOfArrival]:
     """Return rows in the order in which Spark lets them arrive: by event time, input and content."""
 
-    def place(one: AsOfArrival) -> tuple[Any, ...]:
-        return one.row["t"], asked.inputs.index(one.name), *((v is None, v or 0) for v in one.values), one.op
+    def place(arrival: AsOfArrival) -> tuple[Any, ...]:
+        return (
+            arrival.row["t"],
+            asked.inputs.index(arrival.name),
+            *((v is None, v or 0) for v in arrival.values),
+            arrival.op,
+        )
 
     return sorted(arrivals, key=place)
 
 
 def expected(asked: AsOfQuery, arrivals: list[AsOfArrival]) -> Counter[tuple[Any, ...]]:
     """Return the rows of the oracle, which takes the rows one after the other."""
-    oracle, found = asked.oracle(False), Counter[tuple[Any, ...]]()
-    for one in arrivals:
-        found.update(shown_rows(asked, oracle, oracle.push(known(asked, [one]))[1], False))
-    found.update(shown_rows(asked, oracle, oracle.finish()[1], False))
-    return found
+    oracle, counts = asked.oracle(False), Counter[tuple[Any, ...]]()
+    for arrival in arrivals:
+        counts.update(shown_rows(asked, oracle, oracle.push(known(asked, [arrival]))[1], False))
+    counts.update(shown_rows(asked, oracle, oracle.finish()[1], False))
+    return counts
 
 
 def counted(table: pa.Table) -> Counter[tuple[Any, ...]]:
@@ -66,7 +71,7 @@ def counted(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def partitions_of(asked: AsOfQuery, chance: Random) -> int:
-    return 1 if any(one.window == "rows" for one in asked.streams) else chance.choice((1, 2, 3, 4, 6))
+    return 1 if any(stream.window == "rows" for stream in asked.streams) else chance.choice((1, 2, 3, 4, 6))
 
 
 @pytest.mark.campaign(22)
@@ -87,14 +92,16 @@ def test_drawn_queries_have_the_rows_of_the_oracle(seed: int, monkeypatch: pytes
     mixed = list(arrivals)
     chance.shuffle(mixed)
     tasks = [batches(asked, mixed[k::3]) for k in range(3)]
-    found = run_here(job, {name: [[one[name]] for one in tasks] for name in asked.inputs}, seed)
-    assert counted(found) == expected(asked, arrivals)
+    results = run_here(job, {name: [[task[name]] for task in tasks] for name in asked.inputs}, seed)
+    assert counted(results) == expected(asked, arrivals)
 
 
 def frames_of(spark: SparkSession, asked: AsOfQuery, arrivals: list[AsOfArrival], folder: Path) -> Any:
     mixed = list(arrivals)
     Random(1).shuffle(mixed)
-    return files_of(spark, {name: pa.Table.from_batches([one]) for name, one in batches(asked, mixed).items()}, folder)
+    return files_of(
+        spark, {name: pa.Table.from_batches([batch]) for name, batch in batches(asked, mixed).items()}, folder
+    )
 
 
 @pytest.mark.parametrize("seed", [3, 21, 39])
@@ -103,28 +110,28 @@ def test_each_transport_has_the_rows_of_the_oracle(spark: SparkSession, tmp_path
     frames, rows = frames_of(spark, asked, arrivals, tmp_path), expected(asked, arrivals)
     assert rows
     for transport in ("packed", "rows"):
-        found = join(asked.query(), frames, transport=transport, partitions=partitions_of(asked, Random(seed)))
-        assert counted(found.toArrow()) == rows, transport
+        joined = join(asked.query(), frames, transport=transport, partitions=partitions_of(asked, Random(seed)))
+        assert counted(joined.toArrow()) == rows, transport
 
 
 def of_bids(tied: bool = False) -> tuple[eddy.Stream, eddy.Stream, eddy.VersionedTable, dict[str, pa.Table]]:
     """Return two streams and a table, with the rows of each; if `tied`, versions have equal keys and times."""
     chance, rows = Random(8), dict[str, pa.Table]()
     for name, n in (("bid", 200), ("ask", 60), ("rate", 80)):
-        own = [
+        new_rows = [
             {"k": chance.choice([*range(6), *([None] if name == "bid" else [])]), "at": chance.randrange(90), "v": v}
             for v in range(n)
         ]
         if name == "rate" and not tied:
-            own = list({(one["k"], one["at"]): one for one in own}.values())
-        rows[name] = pa.Table.from_pylist(own, schema=AT)
+            new_rows = list({(row["k"], row["at"]): row for row in new_rows}.values())
+        rows[name] = pa.Table.from_pylist(new_rows, schema=AT)
     bid, ask = (eddy.Stream(name, AT, eddy.Range(7), "at") for name in ("bid", "ask"))
     return bid, ask, eddy.VersionedTable("rate", AT, key="k", time="at"), rows
 
 
 def by_runtime(query: eddy.Query, rows: dict[str, pa.Table]) -> Counter[tuple[Any, ...]]:
     runtime = eddy.Runtime(query, bounded=True)
-    first = runtime.push({one.name: rows[one.name] for one in query.streams})
+    first = runtime.push({stream.name: rows[stream.name] for stream in query.streams})
     return counted(pa.concat_tables([first, runtime.finish()]))
 
 
@@ -149,21 +156,21 @@ def test_queries_have_the_rows_of_a_runtime(spark: SparkSession, tmp_path: Path)
             eddy.Query([bid], as_of=as_of, group_window=eddy.Tumbling(10), **sums),
         )
     ):
-        found = join(query, {one.name: frames[one.name] for one in query.streams}, partitions=3)
-        own = by_runtime(query, rows)
-        assert own, k
-        assert counted(found.toArrow()) == own, k
+        joined = join(query, {stream.name: frames[stream.name] for stream in query.streams}, partitions=3)
+        wanted = by_runtime(query, rows)
+        assert wanted, k
+        assert counted(joined.toArrow()) == wanted, k
 
 
 def test_the_greater_content_of_equal_times_is_the_version(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever the query selects, and however the rows are distributed."""
     bid, _, rate, rows = of_bids(tied=True)
-    own = rows["rate"].sort_by([("k", "ascending"), ("at", "ascending"), ("v", "ascending")])
-    last = pa.Table.from_pylist(list({(one["k"], one["at"]): one for one in own.to_pylist()}.values()), schema=AT)
-    assert last.num_rows < own.num_rows
+    versions = rows["rate"].sort_by([("k", "ascending"), ("at", "ascending"), ("v", "ascending")])
+    last = pa.Table.from_pylist(list({(row["k"], row["at"]): row for row in versions.to_pylist()}.values()), schema=AT)
+    assert last.num_rows < versions.num_rows
     query = eddy.Query([bid], as_of=[eddy.AsOf(rate, ["bid.k = rate.k"])], select=["bid.v", "rate.v"])
-    found = join(query, files_of(spark, {"bid": rows["bid"], "rate": rows["rate"]}, tmp_path))
-    assert counted(found.toArrow()) == by_runtime(query, {"bid": rows["bid"], "rate": last})
+    joined = join(query, files_of(spark, {"bid": rows["bid"], "rate": rows["rate"]}, tmp_path))
+    assert counted(joined.toArrow()) == by_runtime(query, {"bid": rows["bid"], "rate": last})
 
 
 def test_statements_of_sql(spark: SparkSession, tmp_path: Path) -> None:
@@ -171,10 +178,10 @@ def test_statements_of_sql(spark: SparkSession, tmp_path: Path) -> None:
     for name, frame in files_of(spark, {"bid": rows["bid"], "rate": rows["rate"]}, tmp_path).items():
         frame.createOrReplaceTempView(name)
     text = "SELECT bid.v, rate.v AS r FROM bid LEFT JOIN rate FOR SYSTEM_TIME AS OF bid.at ON bid.k = rate.k"
-    found = sql(spark, text, times={"bid": "at"}, tables={"rate": {"key": "k", "time": "at"}})
+    joined = sql(spark, text, times={"bid": "at"}, tables={"rate": {"key": "k", "time": "at"}})
     alone = eddy.Stream("bid", AT, time="at")
     query = eddy.Query([alone], as_of=[eddy.AsOf(rate, ["bid.k = rate.k"], how="left")], select=["bid.v", "rate.v"])
-    assert counted(found.toArrow()) == by_runtime(query, rows)
+    assert counted(joined.toArrow()) == by_runtime(query, rows)
     with pytest.raises(SparkJoinError, match="view 'rate' has the option 'version'; give key, time or ops"):
         sql(spark, text, times={"bid": "at"}, tables={"rate": {"key": "k", "time": "at", "version": "v"}})
 

@@ -138,14 +138,14 @@ def test_a_streaming_join_whose_branches_have_keys_of_their_own(spark: SparkSess
 def test_rows_with_a_null_key_and_keys_that_fall_silent(spark: SparkSession, tmp_path: Path, how: How) -> None:
     rows = pa.schema([("k", pa.int64()), ("at", pa.int64())])
     r, s = (eddy.Stream(name, rows, window=eddy.Range(10), time="at") for name in "RS")
-    one = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], how)])
+    branched = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], how)])
     inputs = Inputs(tmp_path / "in", R=rows, S=rows)
     inputs.add("R", [{"k": k, "at": 5} for k in (None, 1, 2, 3)])
     inputs.add("S", [{"k": k, "at": 7} for k in (None, 3, 3)])
     for _ in range(2):
         inputs.add("R", [{"k": None, "at": LONG_AFTER}])
         inputs.add("S", [{"k": None, "at": LONG_AFTER}])
-    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    run(branched, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     expected = {"left": [None, 1, 2, 3, 3], "anti": [None, 1, 2], "semi": [3]}[how]
     keys = published(tmp_path / "out").column("R.k").to_pylist()
     assert sorted(keys, key=str) == sorted(expected, key=str)
@@ -155,13 +155,13 @@ def test_a_semi_join_without_windows_is_loaded_from_the_log(spark: SparkSession,
     """Nothing orders the rows of different streams."""
     rows = pa.schema([("k", pa.int64())])
     r, s = (eddy.Stream(name, rows, window=eddy.Unbounded()) for name in "RS")
-    one = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "semi")])
+    branched = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "semi")])
     inputs = Inputs(tmp_path / "in", R=rows, S=rows)
     inputs.add("R", [{"k": k} for k in (1, 2, 3)])
     inputs.add("S", [{"k": 3}, {"k": 3}])
-    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out").forget_engines()
+    run(branched, inputs.frames(spark), tmp_path / "state", tmp_path / "out").forget_engines()
     inputs.add("S", [{"k": 1}, {"k": 3}])
-    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    run(branched, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     assert sorted(published(tmp_path / "out").column("R.k").to_pylist()) == [1, 3]
 
 
@@ -170,7 +170,7 @@ def test_each_join_of_a_worker_has_the_windows_of_the_query() -> None:
     soon = eddy.Branch([s], ["R.k = S.k", "S.at between R.at and R.at + 10"], "left")
     whole = eddy.Query([r], branches=[soon, eddy.Branch([t], ["R.k = T.k"], "semi")])
     theirs = make_job(whole, partitions=4).query
-    ours, own = (one.inner_joins().values() for one in (whole, theirs))
-    assert len(own) > 1
-    assert [one.graph.windows for one in own] == [one.graph.windows for one in ours]
+    ours, worker_joins = (asked.inner_joins().values() for asked in (whole, theirs))
+    assert len(worker_joins) > 1
+    assert [inner.graph.windows for inner in worker_joins] == [inner.graph.windows for inner in ours]
     eddy.Runtime(theirs)

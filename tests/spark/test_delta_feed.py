@@ -65,19 +65,19 @@ def test_the_answer_is_that_of_the_last_rows(
 ) -> None:
     """In a stream with a commit in each micro-batch, or with all of them in one; and in a batch join."""
     inputs, feed = Inputs(tmp_path / "in", S=VISITS, T=FEED), feed_of(delta)
-    kinds = Counter(kind for one in feed for kind in one["_change_type"].to_pylist())
+    kinds = Counter(kind for commit in feed for kind in commit["_change_type"].to_pylist())
     assert set(kinds) == {"insert", "update_preimage", "update_postimage", "delete"}
     inputs.add("S", [{"who": k % 13, "n": k} for k in range(40)])
     for start in range(0, len(feed), 3):
-        for one in feed[start : start + 3]:
-            inputs.add("T", one)
+        for commit in feed[start : start + 3]:
+            inputs.add("T", commit)
         frames = inputs.frames(spark, commits)
         run(QUERY, {**frames, "T": delta_changes(frames["T"])}, tmp_path / "state", tmp_path / "out")
     answer = expected(delta, inputs.rows("S"))
     assert total(tmp_path / "out") == answer
     batch = inputs.batch_frames(spark)
-    found = join(QUERY, {**batch, "T": delta_changes(batch["T"])}).toArrow()
-    assert Counter(tuple(row.values()) for row in found.to_pylist()) == answer
+    joined = join(QUERY, {**batch, "T": delta_changes(batch["T"])}).toArrow()
+    assert Counter(tuple(row.values()) for row in joined.to_pylist()) == answer
     assert answer
 
 

@@ -57,10 +57,10 @@ def test_tweets_are_those_of_pandas(demo: tuple[str, Path]) -> None:
         counts["at"] = counts.pop("timestamp").dt.floor("5min")
         merged = counts if merged is None else merged.merge(counts, on="at")
     assert merged is not None
-    found = pq.read_table(demo[1] / "tweets")
-    assert found.num_columns == 11
-    assert found.num_rows > 15_000
-    assert rows(found) == rows(pa.Table.from_pandas(merged[found.column_names], preserve_index=False))
+    tweets = pq.read_table(demo[1] / "tweets")
+    assert tweets.num_columns == 11
+    assert tweets.num_rows > 15_000
+    assert rows(tweets) == rows(pa.Table.from_pandas(merged[tweets.column_names], preserve_index=False))
 
 
 def test_the_report_says_what_it_should(demo: tuple[str, Path]) -> None:

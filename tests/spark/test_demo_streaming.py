@@ -33,7 +33,7 @@ def small_streams(seed: int) -> dict[str, pa.Table]:
         # Few event times, so that rows meet at the ends of windows and at equal times.
         at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=45 * int(k)) for k in rng.integers(0, 6, n)]
         columns: dict[str, Any] = {key: rng.integers(0, 2, n) for key in keys}
-        schema = next(own.schema for own in query().streams if own.name == name)
+        schema = next(stream.schema for stream in query().streams if stream.name == name)
         streams[name] = pa.table({**columns, "number": np.arange(n), "at": at}, schema=schema)
     return streams
 
@@ -44,7 +44,7 @@ def test_counting_agrees_with_trying_all_combinations(seed: int) -> None:
     expected = np.zeros(streams["transfers"].num_rows, np.int64)
     for t, *others in itertools.product(*(streams[name].to_pylist() for name in COLUMNS)):
         login, payee, warning = others
-        times = [one["at"] for one in (t, *others)]
+        times = [row["at"] for row in (t, *others)]
         expected[t["number"]] += (
             t["account"] == login["account"] == payee["account"] == warning["account"]
             and t["device"] == login["device"]
@@ -79,10 +79,10 @@ def test_the_judge_sees_what_is_missing_repeated_or_too_much(
 
 
 def test_the_data_are_the_same_each_time_and_drift() -> None:
-    one, other = draw(4, 1_000), draw(4, 1_000)
-    assert all(one.stream(name).equals(other.stream(name)) for name in COLUMNS)
-    devices = [len(set(batch["transfers"]["device"].to_pylist())) for batch in one.batches]
-    payees = [len(set(batch["transfers"]["payee"].to_pylist())) for batch in one.batches]
+    first, other = draw(4, 1_000), draw(4, 1_000)
+    assert all(first.stream(name).equals(other.stream(name)) for name in COLUMNS)
+    devices = [len(set(batch["transfers"]["device"].to_pylist())) for batch in first.batches]
+    payees = [len(set(batch["transfers"]["payee"].to_pylist())) for batch in first.batches]
     assert min(devices[:2]) > 100 > max(devices[2:])
     assert max(payees[:2]) < 100 < min(payees[2:])
 
@@ -124,13 +124,13 @@ def test_a_worker_is_found_below_its_own_jvm_only_and_can_be_held(spark: SparkSe
     job.start()
     while job.is_alive() and not begun.exists():
         time.sleep(0.01)
-    found = workers(driver_jvm(spark))
-    with paused(found) as held:
+    worker_ids = workers(driver_jvm(spark))
+    with paused(worker_ids) as held:
         enough.touch()
         job.join(0.3)
         assert job.is_alive()
     job.join()
-    assert set(told) <= set(held) <= set(found)
+    assert set(told) <= set(held) <= set(worker_ids)
     assert told
     assert workers(told[0]) == []
 
@@ -146,7 +146,7 @@ def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     # The test session retries no task, so a killed worker ends the job.
     assert figures["starts"] == 3
     assert figures["killed"]["failed_tasks"] >= 1
-    events = " / ".join(one["event"] for one in figures["events"])
+    events = " / ".join(event["event"] for event in figures["events"])
     assert "killed at its task: the job failed and was restarted" in events
     assert "the data drift" in events
     assert "stopped in a micro-batch, restarted with 1 partitions instead of 2" in events

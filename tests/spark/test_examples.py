@@ -47,8 +47,8 @@ def test_spark_examples_run(
         lines = capsys.readouterr().out.replace("|", " ").splitlines()
         assert [line.split() for line in lines if "9.5" in line or "3.0" in line] == [["1", "home", "9.5"]]
     if block.document == ROOT / "docs" / "guide" / "streaming.md":
-        found = pq.read_table(tmp_path / "results", columns=["user", "item", "visited"])
-        assert found.to_pylist() == [{"user": 1, "item": "tea", "visited": "home"}]
+        results = pq.read_table(tmp_path / "results", columns=["user", "item", "visited"])
+        assert results.to_pylist() == [{"user": 1, "item": "tea", "visited": "home"}]
 
 
 def test_there_are_examples() -> None:

@@ -107,10 +107,12 @@ def test_groups_are_those_of_a_runtime(name: str, tables: dict[str, pa.Table], f
     query = QUERIES[name]
     names = [stream.name for stream in query.streams]
     runtime = eddy.Runtime(query, bounded=True)
-    wanted = pa.concat_tables([runtime.push({own: tables[own] for own in names}), runtime.finish()])
-    found = join(query, {own: frames[own] for own in names}, partitions=3).toArrow()
-    assert found.num_rows > 0
-    assert sorted(text_rows(found)) == sorted(text_rows(wanted.cast(found.schema)))
+    wanted = pa.concat_tables(
+        [runtime.push({stream_name: tables[stream_name] for stream_name in names}), runtime.finish()]
+    )
+    joined = join(query, {stream_name: frames[stream_name] for stream_name in names}, partitions=3).toArrow()
+    assert joined.num_rows > 0
+    assert sorted(text_rows(joined)) == sorted(text_rows(wanted.cast(joined.schema)))
 
 
 def test_no_results_make_one_row_without_keys_and_none_with_them(frames: dict[str, DataFrame]) -> None:
@@ -129,13 +131,13 @@ def test_sql_groups_views(spark: SparkSession, frames: dict[str, DataFrame]) -> 
         SELECT r.name, COUNT(*) AS n, SUM(s.price) AS total FROM groups_R AS r JOIN groups_S AS s
         ON r.k = s.k AND s.at BETWEEN r.at AND r.at + INTERVAL '20' SECOND GROUP BY r.name HAVING COUNT(*) > 3
     """
-    found = sql(spark, text, times={"groups_R": "at", "groups_S": "at"})
-    assert sorted(map(tuple, found.collect()), key=repr) == sorted(map(tuple, spark.sql(text).collect()), key=repr)
+    joined = sql(spark, text, times={"groups_R": "at", "groups_S": "at"})
+    assert sorted(map(tuple, joined.collect()), key=repr) == sorted(map(tuple, spark.sql(text).collect()), key=repr)
 
 
 def test_explain_and_refusals(frames: dict[str, DataFrame]) -> None:
     assert "aggregates: results are dealt out by R.g" in explain(QUERIES["floats as keys"], frames)
     assert "one task aggregates all results" in explain(QUERIES["no keys"], frames)
-    one = QUERIES["sessions of one stream"]
+    query = QUERIES["sessions of one stream"]
     with pytest.raises(SparkJoinError, match="orders the rows of several streams"):
-        join(one, {"S": frames["S"]}, order_by={"S": "at"})
+        join(query, {"S": frames["S"]}, order_by={"S": "at"})

@@ -34,10 +34,10 @@ from tests.eddy.placement.chains import batches, chain, expected, results, rows,
 
 def shuffled(blobs: Iterator[pa.RecordBatch], partitions: int, draw: random.Random) -> dict[int, list[pa.RecordBatch]]:
     """Return the blobs of each partition ascending by `first`, else in any order, as Spark delivers them."""
-    found = [batch.slice(k, 1) for batch in blobs for k in range(batch.num_rows)]
-    draw.shuffle(found)
-    found.sort(key=lambda one: one["first"][0].as_py())
-    return {p: [one for one in found if one["part"][0].as_py() == p] for p in range(partitions)}
+    pieces = [batch.slice(k, 1) for batch in blobs for k in range(batch.num_rows)]
+    draw.shuffle(pieces)
+    pieces.sort(key=lambda piece: piece["first"][0].as_py())
+    return {p: [piece for piece in pieces if piece["part"][0].as_py() == p] for p in range(partitions)}
 
 
 def run(job: Job, hops: Hops, given: Mapping[str, pa.RecordBatch], draw: random.Random) -> list[pa.Table]:
@@ -50,8 +50,8 @@ def run(job: Job, hops: Hops, given: Mapping[str, pa.RecordBatch], draw: random.
             cut = draw.randrange(batch.num_rows + 1)
             sent += deal(stream, iter([batch.slice(0, cut), batch.slice(cut)]))
         parts = shuffled(iter(sent), hops.partitions, draw)
-        sent = [made for own in parts.values() for made in JoinRound(job, hops, number)(iter(own))]
-    return [pa.Table.from_batches([one]) for one in sent]
+        sent = [made for part in parts.values() for made in JoinRound(job, hops, number)(iter(part))]
+    return [pa.Table.from_batches([result]) for result in sent]
 
 
 def with_computed_keys(query: Query) -> Query:
@@ -59,7 +59,7 @@ def with_computed_keys(query: Query) -> Query:
     on = [re.sub(r"(\S+) = (\S+)", r"\1 * 2 = \2 * 2", text) for text in query.on]
     select = {name: ".".join(place) for name, place in query.select.items()}
     computed = Query(query.streams, on, select=select)
-    columns = [own for one in computed.classes for own in one.columns.values()]
+    columns = [component for key_class in computed.classes for component in key_class.columns.values()]
     assert all(isinstance(name, Derived) for component in columns for names in component for name in names)
     return computed
 
@@ -127,8 +127,8 @@ def test_a_sorted_window_finds_the_rows_that_precede(seed: int, span: int, head:
     window = SortedWindow(1, pa.record_batch({"n": np.arange(n)}), keys, times, span)
     bounds = None if head is None else Bounds(at, at, np.full(m, FOREVER))
     matches = window.matches(wanted, bounds, head)
-    found = Counter((a, b) for _, left, right in matches for a, b in zip(left, right, strict=True))
-    assert found == Counter(
+    pairs = Counter((a, b) for _, left, right in matches for a, b in zip(left, right, strict=True))
+    assert pairs == Counter(
         (a, b)
         for a in range(m)
         for b in range(n)
@@ -144,10 +144,10 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
     plan = drawn_plan(query, random.Random(seed))
     hops = own_hops(query, plan, nodes, timed=True)
     stored = json.loads(json.dumps(saved(query, plan, hops, PlacementCosts())))
-    found = restored(query, stored, "placement")
-    assert found.asked == plan
-    assert found.hops(query, nodes) == hops
-    again = found.hops(query, later)
+    placement = restored(query, stored, "placement")
+    assert placement.asked == plan
+    assert placement.hops(query, nodes) == hops
+    again = placement.hops(query, later)
     if nodes > 1:
         assert again == own_hops(query, plan, later, timed=True)
     assert again is not None
@@ -166,8 +166,8 @@ def test_stored_hops_that_ship_tuples_by_a_key_that_they_have_not_are_refused() 
 def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[StreamFigures]]:
     job = make_job(query, partitions=partitions)
     sample = SampleRows(measured_job(job))
-    found = [sample(i, iter([given[stream.name]] * 2)) for i, stream in enumerate(job.query.streams)]
-    rows_of = [row for batches_ in found for batch in batches_ for row in batch.to_pylist()]
+    samples = [sample(i, iter([given[stream.name]] * 2)) for i, stream in enumerate(job.query.streams)]
+    rows_of = [row for batches_ in samples for batch in batches_ for row in batch.to_pylist()]
     streams = range(len(query.streams))
     return job, [figures_of(job, i, [row for row in rows_of if row["stream"] == i]) for i in streams]
 
@@ -180,11 +180,11 @@ def test_samples_tell_rows_times_and_keys() -> None:
         for stream in query.streams
     }
     _, figures = measured(query, given, 4)
-    assert [one.rows for one in figures] == [2 * n] * 3
-    assert {(one.low, one.high) for one in figures} == {(0, 999)}
-    assert [sorted(one.hashes) for one in figures] == [[0], [0, 1], [1]]
-    assert all(len(np.unique(own)) > 990 for one in figures for own in one.hashes.values())
-    assert all(1 << 14 <= len(own) <= 1 << 15 for one in figures for own in one.hashes.values())
+    assert [sampled.rows for sampled in figures] == [2 * n] * 3
+    assert {(sampled.low, sampled.high) for sampled in figures} == {(0, 999)}
+    assert [sorted(sampled.hashes) for sampled in figures] == [[0], [0, 1], [1]]
+    assert all(len(np.unique(hashes)) > 990 for sampled in figures for hashes in sampled.hashes.values())
+    assert all(1 << 14 <= len(hashes) <= 1 << 15 for sampled in figures for hashes in sampled.hashes.values())
 
 
 def test_hops_are_chosen_where_the_grid_copies_too_much() -> None:

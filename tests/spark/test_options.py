@@ -25,15 +25,15 @@ from eddy.spark.options import (
 )
 from eddy.spark.partitioning.engine import EngineOptions
 
-FIELDS = {one.name: one for kind in (EngineOptions, PartitionOptions, StreamingOptions) for one in fields(kind)}
+FIELDS = {field.name: field for kind in (EngineOptions, PartitionOptions, StreamingOptions) for field in fields(kind)}
 
 
 @pytest.mark.parametrize("keywords", [BatchKeywords, StreamingKeywords, HubKeywords])
 def test_keywords_have_the_types_of_the_fields(keywords: type) -> None:
     # A streaming join must have a checkpoint.
-    types = {**{name: one.type for name, one in FIELDS.items()}, "checkpoint": "Required[str | Path]"}
-    found = {name: one.__forward_arg__ for name, one in keywords.__annotations__.items()}
-    assert found == {name: types[name] for name in found}
+    types = {**{name: field.type for name, field in FIELDS.items()}, "checkpoint": "Required[str | Path]"}
+    annotated = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+    assert annotated == {name: types[name] for name in annotated}
 
 
 def test_joins_take_every_option_and_a_hub_those_of_streams() -> None:
@@ -49,7 +49,10 @@ def test_joins_take_every_option_and_a_hub_those_of_streams() -> None:
 def test_signatures_show_options_with_their_defaults(call: Callable[..., Any], plain: int) -> None:
     shown = list(inspect.signature(call).parameters.values())[plain:]
     assert len(shown) >= 11
-    assert all(one.kind is one.KEYWORD_ONLY and one.default == FIELDS[one.name].default for one in shown)
+    assert all(
+        parameter.kind is parameter.KEYWORD_ONLY and parameter.default == FIELDS[parameter.name].default
+        for parameter in shown
+    )
     with pytest.raises(TypeError, match="unexpected keyword argument 'partition'"):
         call(*[None] * plain, partition=1)
 

@@ -33,13 +33,13 @@ def case_of(streams: str, window: int | None) -> JoinCase:
     where = Condition(pc.field(f"{streams[0]}.n") != 3, lambda values: values[f"{streams[0]}.n"] != 3)
     made, on = [], []
     for k, name in enumerate(streams):
-        keys = [(one, KINDS[one][k % 2]) for one in COLUMNS[name]]
+        keys = [(column, KINDS[column][k % 2]) for column in COLUMNS[name]]
         schema = pa.schema([*keys, ("t", pa.int64()), ("n", pa.int64())])
         how = ("unbounded", 0) if window is None else ("range", window)
         made.append(StreamCase(name, schema, *how, "t", kept if k == 1 else None))
         for before in streams[:k]:
-            for one in set(COLUMNS[name]) & set(COLUMNS[before]):
-                on.append((((before, one), (name, one)),))
+            for column in set(COLUMNS[name]) & set(COLUMNS[before]):
+                on.append((((before, column), (name, column)),))
     return JoinCase(tuple(made), tuple(on), where=where)
 
 
@@ -98,8 +98,8 @@ def test_explain_names_the_rounds_and_the_operators(
     assert "cost less than a second round" in explain(query, frames, partitions=2, placement="auto")
     monkeypatch.setattr(choice, "HOPS", TaskCosts(*[1e-15] * 7))
     assert "rounds of hops" in explain(query, frames, partitions=2, placement="auto")
-    one = explain(query, frames, partitions=1, placement="auto")
-    assert "in which no row is copied" in one
+    told = explain(query, frames, partitions=1, placement="auto")
+    assert "in which no row is copied" in told
 
 
 def test_a_footer_is_read_once_whatever_measures_and_reads_the_rows(

@@ -35,10 +35,10 @@ def test_a_setting_that_is_none_of_sparks() -> None:
 def test_settings_that_a_session_of_the_user_lacks() -> None:
     daemon, sockets, files = fast_settings()
 
-    def lacks(context: dict[str, str], own: dict[str, str]) -> list[str]:
+    def lacks(context: dict[str, str], settings: dict[str, str]) -> list[str]:
         spark: Any = SimpleNamespace(
             sparkContext=SimpleNamespace(getConf=lambda: context),
-            conf=SimpleNamespace(get=lambda name, default: own.get(name, default)),
+            conf=SimpleNamespace(get=lambda name, default: settings.get(name, default)),
         )
         return list(missing_settings(spark))
 

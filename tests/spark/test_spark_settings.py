@@ -60,9 +60,9 @@ def test_dates_and_hours_are_those_of_the_session(spark: SparkSession, zone: str
     with setting(spark, "spark.sql.session.timeZone", zone):
         views(spark)
         for text in (PARTS, BY_DATE):
-            found = Counter(map(tuple, sql(spark, text, times={"a": "at", "b": "at"}, partitions=1).collect()))
-            assert found == Counter(map(tuple, spark.sql(text).collect()))
-            assert found
+            counts = Counter(map(tuple, sql(spark, text, times={"a": "at", "b": "at"}, partitions=1).collect()))
+            assert counts == Counter(map(tuple, spark.sql(text).collect()))
+            assert counts
         late = eddy.spark.filter(spark.table("a"), pc.hour(pc.field("at")) > 20)
         assert late.count() == spark.sql("SELECT * FROM a WHERE HOUR(at) > 20").count()
 
@@ -114,7 +114,7 @@ def test_a_lateness_that_is_given_counts_more_than_a_delay(caplog: pytest.LogCap
         assert not caplog.records
         assert lateness(plain, 2 * second, a=10) == (2, 2)
         assert lateness(late, a=10) == (7, 7)
-    assert [one.message.split(",")[0] for one in caplog.records] == [
+    assert [record.message.split(",")[0] for record in caplog.records] == [
         "stream a: withWatermark declares a delay of 0:00:10"
     ] * 2
     unbounded = eddy.Query([eddy.Stream(name, schema) for name in "ab"], ["a.k = b.k"])
@@ -164,5 +164,5 @@ def test_settings_that_the_guide_lists_as_ignored_change_no_result(spark: SparkS
     for name, value in IGNORED.items():
         assert f"`{name}`" in guide
         with setting(spark, name, value):
-            found = sql(spark, text, partitions=1)
-            assert (sorted(found.collect(), key=str), found.schema) == (rows, usual.schema), name
+            joined = sql(spark, text, partitions=1)
+            assert (sorted(joined.collect(), key=str), joined.schema) == (rows, usual.schema), name

@@ -70,9 +70,9 @@ def test_rows_are_dealt_by_number_on_a_spark_without_the_function(
 ) -> None:
     monkeypatch.setattr(spark_version, "version", lambda: (4, 0))
     rows = spark.range(3 * partitions).selectExpr(f"cast(id % {partitions} as int) as part")
-    found = dealt(rows, partitions, "part").select("part", F.spark_partition_id().alias("at")).collect()
-    assert len(found) == 3 * partitions
-    assert all(part == at for part, at in found)
+    placed = dealt(rows, partitions, "part").select("part", F.spark_partition_id().alias("at")).collect()
+    assert len(placed) == 3 * partitions
+    assert all(part == at for part, at in placed)
     assert len(set(hashed_to(partitions))) == partitions
 
 

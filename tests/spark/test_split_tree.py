@@ -64,14 +64,14 @@ def written(job: Job, tree: SplitTree, stream: int, rows: pa.RecordBatch) -> tup
 def owners(job: Job, tree: SplitTree, earlier: SplitTree, stream: int, rows: pa.RecordBatch) -> list[set[int]]:
     """Return the groups of each row, numbered by `n`, if it is written with the splits of an earlier tree."""
     splits, groups = written(job, earlier, stream, rows)
-    found: list[set[int]] = [set() for _ in range(rows.num_rows)]
-    for group, own in groups.items():
+    row_groups: list[set[int]] = [set() for _ in range(rows.num_rows)]
+    for group, group_rows in groups.items():
         for leaf in tree.descendants(group, splits):
             assert tree.origin(leaf, splits) == group
-            for n in own_rows(job, tree, leaf, stream, splits, own).column("n").to_pylist():
-                assert leaf not in found[n]
-                found[n].add(leaf)
-    return found
+            for n in own_rows(job, tree, leaf, stream, splits, group_rows).column("n").to_pylist():
+                assert leaf not in row_groups[n]
+                row_groups[n].add(leaf)
+    return row_groups
 
 
 SPLITS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 2)), max_size=12)
@@ -98,12 +98,12 @@ def test_each_result_meets_in_one_group_whenever_its_rows_were_written(
         assert owners(job, tree, earlier, stream, rows) == now, "rows of before a split are found"
         assert all(now)
         # Of the copies of a row, one is the first.
-        assert all(sum(tree.is_first(job.shares, stream, group) for group in own) == 1 for own in now)
+        assert all(sum(tree.is_first(job.shares, stream, group) for group in groups) == 1 for groups in now)
         places.append(now)
     for n, m in itertools.product(range(len(keys)), repeat=2):
         if keys[n] == keys[m]:
             # Rows with the same values of all classes are the components of a result.
-            assert len(set.intersection(*(own[m if i else n] for i, own in enumerate(places)))) == 1
+            assert len(set.intersection(*(by_row[m if i else n] for i, by_row in enumerate(places)))) == 1
 
 
 @given(SPLITS)
@@ -114,7 +114,9 @@ def test_lineage(splits: list[tuple[int, int]]) -> None:
         families = [tree.descendants(group, made) for group in then]
         assert sorted(itertools.chain(*families)) == list(range(tree.groups))
         assert all(
-            tree.origin(own, made) == group for group, family in zip(then, families, strict=True) for own in family
+            tree.origin(member, made) == group
+            for group, family in zip(then, families, strict=True)
+            for member in family
         )
 
 
@@ -123,10 +125,10 @@ def test_a_group_is_in_fragments_until_it_is_gathered_and_the_places_stay() -> N
     rows = rows_of([(1, 2, n) for n in range(3000)])
     (group,) = written(job, SplitTree(3, 1), 0, rows)[1]
     tree = SplitTree(3, 1).fragment(group, 0, 3)
-    parts = [own_rows(job, tree, one, 0, 0, rows) for one in tree.fragments(group)]
-    assert all(900 < own.num_rows < 1100 for own in parts)
-    copies = [own_rows(job, tree, one, 1, 0, rows) for one in tree.fragments(group)]
-    assert all(own is rows for own in copies)
+    parts = [own_rows(job, tree, fragment, 0, 0, rows) for fragment in tree.fragments(group)]
+    assert all(900 < part.num_rows < 1100 for part in parts)
+    copies = [own_rows(job, tree, fragment, 1, 0, rows) for fragment in tree.fragments(group)]
+    assert all(copied is rows for copied in copies)
     with pytest.raises(SparkJoinError, match=f"key group {group} cannot be split while it is in fragments"):
         tree.split(group, 0)
     with pytest.raises(SparkJoinError, match=f"key group {group} is in fragments; gather it first"):
@@ -149,7 +151,7 @@ def test_a_split_divides_many_keys_about_evenly() -> None:
     job = JOBS["one cell"]
     tree = SplitTree(1, 1).split(0, 0).split(0, 0).split(1, 0)
     _, groups = written(job, tree, 0, rows_of([(k, 0, 0) for k in range(4000)]))
-    counts = Counter({group: own.num_rows for group, own in groups.items()})
+    counts = Counter({group: group_rows.num_rows for group, group_rows in groups.items()})
     assert counts.keys() == {0, 1, 2, 3}
     assert all(900 < count < 1100 for count in counts.values())
 
@@ -179,4 +181,4 @@ def test_a_grid_of_twice_the_share_is_a_grid_with_all_cells_split() -> None:
 )
 def test_splits_that_cannot_be(splits: list[tuple[int, int]], says: str) -> None:
     with pytest.raises(SparkJoinError, match=says):
-        SplitTree(3, 1, tuple(GroupSplit(*one) for one in splits))
+        SplitTree(3, 1, tuple(GroupSplit(*split) for split in splits))

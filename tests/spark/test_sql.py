@@ -57,10 +57,10 @@ def test_results_are_those_of_spark(views: SparkSession) -> None:
     times = {"clicks": "at", "orders": "at"}
     text = f"{JOIN} UNION ALL SELECT c.page, CAST(c.user AS BIGINT), o.page FROM clicks AS c JOIN clicks AS o"
     text += " ON c.user = o.user AND o.at BETWEEN c.at AND c.at + INTERVAL '8' MINUTE"
-    for own in (text, LEFT, FULL, COMPUTED):
-        found = Counter(tuple(row) for row in sql(views, own, times=times, partitions=2).collect())
-        assert found == Counter(tuple(row) for row in views.sql(own).collect())
-        assert found
+    for statement in (text, LEFT, FULL, COMPUTED):
+        counts = Counter(tuple(row) for row in sql(views, statement, times=times, partitions=2).collect())
+        assert counts == Counter(tuple(row) for row in views.sql(statement).collect())
+        assert counts
 
 
 @pytest.mark.spark
@@ -69,14 +69,14 @@ def test_what_does_not_fit_is_refused_before_anything_runs(views: SparkSession) 
         sql(views, "SELECT * FROM click JOIN orders ON click.user = orders.user")
     with pytest.raises(SparkJoinError, match="times names 'other', which the statement does not read"):
         sql(views, JOIN, times={"other": "at"})
-    with pytest.raises(SqlError, match="line 1, column 8: there is no relation 'b'") as found:
+    with pytest.raises(SqlError, match="line 1, column 8: there is no relation 'b'") as refusal:
         sql(
             views,
             "SELECT b.x FROM clicks JOIN orders ON clicks.user = orders.user",
             windows={"clicks": Range(60)},
             times={"clicks": "at"},
         )
-    assert (found.value.line, found.value.column) == (1, 8)
+    assert (refusal.value.line, refusal.value.column) == (1, 8)
 
 
 @pytest.mark.spark
@@ -92,8 +92,8 @@ def test_a_type_that_arrow_lacks_matters_only_where_it_is_used(views: SparkSessi
     on = "spans.user = orders.user AND orders.at BETWEEN spans.at AND spans.at + INTERVAL '5' MINUTE"
     text = f"SELECT spans.page, orders.amount, COUNT(*) AS n FROM spans JOIN orders ON {on} GROUP BY page, amount"
     times = {"spans": "at", "orders": "at"}
-    found = Counter(tuple(row) for row in sql(views, text, times=times).collect())
-    assert found == Counter(tuple(row) for row in views.sql(text).collect())
+    counts = Counter(tuple(row) for row in sql(views, text, times=times).collect())
+    assert counts == Counter(tuple(row) for row in views.sql(text).collect())
     for used in ("spans.span", "spans.*", "*"):
         with pytest.raises(SparkJoinError, match=r"view 'spans', column 'span': its type is interval year.*CAST it"):
             sql(views, f"SELECT {used} FROM spans JOIN orders ON {on}", times=times)

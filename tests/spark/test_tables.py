@@ -37,7 +37,7 @@ STREAM = eddy.Stream("S", SCHEMAS["S"])
 
 
 def filled(root: Path, query: eddy.Query, seed: int = 3) -> Inputs:
-    chance, names = random.Random(seed), [one.name for one in query.streams]
+    chance, names = random.Random(seed), [stream.name for stream in query.streams]
     inputs = Inputs(root, **{name: SCHEMAS[name] for name in names})
     for file in range(4):
         inputs.add_together({name: rows(chance, file) if name == "S" else changes(chance, file) for name in names})
@@ -48,9 +48,9 @@ def filled(root: Path, query: eddy.Query, seed: int = 3) -> Inputs:
 def test_a_batch_join_reads_the_last_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
     query, oracle = joined(name)
     inputs = filled(tmp_path / "in", query)
-    found = join(query, inputs.batch_frames(spark), partitions=3).toArrow()
-    assert Counter(tuple(row.values()) for row in found.to_pylist()) == answer(query, oracle, inputs)
-    assert found.num_rows
+    results = join(query, inputs.batch_frames(spark), partitions=3).toArrow()
+    assert Counter(tuple(row.values()) for row in results.to_pylist()) == answer(query, oracle, inputs)
+    assert results.num_rows
 
 
 def test_what_is_made_of_a_query_has_its_expiry() -> None:
@@ -60,8 +60,8 @@ def test_what_is_made_of_a_query_has_its_expiry() -> None:
         eddy.Query([STREAM], branches=[branch], expiry="final"),
     ):
         made = [ungrouped(query), narrowed(query, [None] * 2, timed=False, whole=False)[0], query.for_changelog()]
-        joins = [inner for one in made for inner in one.inner_joins().values()]
-        assert {one.expiry for one in [*made, *joins]} == {"final"}
+        joins = [inner for variant in made for inner in variant.inner_joins().values()]
+        assert {variant.expiry for variant in [*made, *joins]} == {"final"}
 
 
 @pytest.mark.versions
@@ -71,8 +71,8 @@ def test_groups_of_the_last_rows(spark: SparkSession, tmp_path: Path) -> None:
     query, oracle = joined("rows that move")
     rows_of = answer(query, oracle, inputs)
     counted = Counter(row[query.output_schema.names.index("T.name")] for row in rows_of.elements())
-    found = join(eddy.Query([table("R"), table("T")], ["R.ref = T.id"], **options), inputs.batch_frames(spark))
-    assert {row["T.name"]: row["n"] for row in found.toArrow().to_pylist()} == counted
+    grouped = join(eddy.Query([table("R"), table("T")], ["R.ref = T.id"], **options), inputs.batch_frames(spark))
+    assert {row["T.name"]: row["n"] for row in grouped.toArrow().to_pylist()} == counted
     alone = join(eddy.Query([table("R")], aggregates={"n": eddy.agg.count()}), {"R": inputs.batch_frames(spark)["R"]})
     assert alone.toArrow().to_pylist() == [{"n": len(oracle.alive["R"])}]
 
@@ -122,7 +122,7 @@ def test_every_join_takes_tables_of_every_form(spark: SparkSession, how: Any, a:
     if how in ("semi", "anti"):
         del shown["b"]
 
-    def found(**more: Any) -> list[dict[str, Any]]:
+    def answer_of(**more: Any) -> list[dict[str, Any]]:
         if how == "inner":
             query = eddy.Query([core, other], ["a.g = b.k"], **more)
         else:
@@ -130,9 +130,9 @@ def test_every_join_takes_tables_of_every_form(spark: SparkSession, how: Any, a:
         made: list[dict[str, Any]] = join(query, frames, partitions=1).toArrow().to_pylist()
         return made
 
-    assert {(row["a"], row.get("b")) for row in found(select=shown)} == PARTNERS[how]
+    assert {(row["a"], row.get("b")) for row in answer_of(select=shown)} == PARTNERS[how]
     counted = Counter(None if k is None else LEFT[k] for k, _ in PARTNERS[how])
-    groups = found(group_by={"g": "a.g"}, aggregates={"n": eddy.agg.count()})
+    groups = answer_of(group_by={"g": "a.g"}, aggregates={"n": eddy.agg.count()})
     assert {row["g"]: row["n"] for row in groups} == counted
 
 
@@ -161,9 +161,9 @@ def test_rows_windows_and_numbers_beside_a_table(spark: SparkSession, tmp_path: 
     inputs = filled(tmp_path / "in", joined("by the key of the table")[0])
     frames = inputs.batch_frames(spark)
     frames["U"] = frames["S"]
-    found = join(query, frames, order_by={"S": "n", "U": "n"}).toArrow()
+    results = join(query, frames, order_by={"S": "n", "U": "n"}).toArrow()
     plain = answer(*joined("by the key of the table"), inputs)
-    assert found.num_rows == plain.total()
+    assert results.num_rows == plain.total()
 
 
 ENVELOPE = pa.struct([("id", pa.int64()), ("ref", pa.int64()), ("name", pa.string())])
@@ -174,12 +174,12 @@ def envelopes(given: Rows) -> list[dict[str, Any]]:
     """Return changes as envelopes of Debezium."""
     made = []
     for row in given:
-        own = {name: row[name] for name in ("id", "ref", "name")}
+        image = {name: row[name] for name in ("id", "ref", "name")}
         if row["op"] == "-U":
             made.append({"op": "m", "before": None, "after": None, "source": {"lsn": None}, "key": None})
             continue
         gone = row["op"] == "d"
-        parts = {"before": own if gone and row["id"] % 2 else None, "after": None if gone else own}
+        parts = {"before": image if gone and row["id"] % 2 else None, "after": None if gone else image}
         made.append({"op": "d" if gone else "u", **parts, "source": {"lsn": row["z"]}, "key": {"id": row["id"]}})
         if gone:
             made.append({"op": None, "before": None, "after": None, "source": None, "key": {"id": row["id"]}})
@@ -210,8 +210,8 @@ def test_envelopes_are_changes(spark: SparkSession, tmp_path: Path) -> None:
     query = eddy.Query([of_debezium("R"), of_debezium("T")], ["R.ref = T.id"])
     kept = [k for k, name in enumerate(plain.output_schema.names) if not name.endswith(".z")]
     expected = Counter(tuple(row[k] for k in kept) for row in answer(plain, oracle, inputs).elements())
-    found = join(query, wrapped.batch_frames(spark)).toArrow()
-    assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+    results = join(query, wrapped.batch_frames(spark)).toArrow()
+    assert Counter(tuple(row.values()) for row in results.to_pylist()) == expected
     run(query, wrapped.frames(spark), tmp_path / "state", tmp_path / "out")
     assert total(tmp_path / "out") == expected
 
@@ -318,8 +318,8 @@ def test_a_statement_joins_tables(spark: SparkSession, tmp_path: Path) -> None:
     for name, frame in inputs.batch_frames(spark).items():
         frame.createOrReplaceTempView(f"changes_{name.lower()}")
     tables = {"changes_r": options, "changes_t": options}
-    found = sql(spark, text, tables=tables).toArrow()
-    assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+    results = sql(spark, text, tables=tables).toArrow()
+    assert Counter(tuple(row.values()) for row in results.to_pylist()) == expected
     wrapped = Inputs(tmp_path / "wrapped", R=FORM, T=FORM)
     for name, frame in wrapped.frames(spark).items():
         wrapped.add(name, envelopes(inputs.rows(name)))

@@ -84,7 +84,8 @@ QUERIES = {
 def values(table: pa.Table) -> Counter[tuple[str, ...]]:
     """Return the rows as text: NaN is equal to NaN then, and 0.0 to -0.0."""
     return Counter(
-        tuple(repr(one + 0.0 if isinstance(one, float) else one) for one in row) for row in counted(table).elements()
+        tuple(repr(cell + 0.0 if isinstance(cell, float) else cell) for cell in row)
+        for row in counted(table).elements()
     )
 
 
@@ -92,11 +93,11 @@ def values(table: pa.Table) -> Counter[tuple[str, ...]]:
 def test_the_answer_is_that_of_a_runtime(frames: dict[str, DataFrame], name: str) -> None:
     query, rows = QUERIES[name], tables()
     runtime = eddy.Runtime(query, bounded=True)
-    pushed = runtime.push({one.name: rows[one.name] for one in query.streams})
+    pushed = runtime.push({stream.name: rows[stream.name] for stream in query.streams})
     expected = values(pa.concat_tables([pushed, runtime.finish()]))
-    found = join(query, {one.name: frames[one.name] for one in query.streams}, partitions=3)
-    assert found.columns == query.output_schema.names
-    assert values(found.toArrow()) == expected
+    joined = join(query, {stream.name: frames[stream.name] for stream in query.streams}, partitions=3)
+    assert joined.columns == query.output_schema.names
+    assert values(joined.toArrow()) == expected
     assert expected
 
 
@@ -118,7 +119,7 @@ def test_rows_of_one_order_come_in_the_order_of_their_columns(spark: SparkSessio
     query = eddy.Query([eddy.Stream("R", schema)], top=eddy.Top(25, "R.k", "R.v desc"))
     order = [OracleOrder("v", descending=True), OracleOrder("s"), OracleOrder("k")]
     best = first_rows({(k,): row for k, row in enumerate(rows)}, ["k"], order, 25)
-    expected = Counter(tuple(rows[k].values()) for own in best.values() for (k,) in own)
+    expected = Counter(tuple(rows[k].values()) for ranked in best.values() for (k,) in ranked)
     for partitions in (1, 3):
         assert counted(join(query, {"R": frame.repartition(4)}, partitions=partitions).toArrow()) == expected
 
@@ -133,15 +134,15 @@ def test_a_statement_of_sql(frames: dict[str, DataFrame]) -> None:
 
 
 def test_explain(frames: dict[str, DataFrame]) -> None:
-    own = {name: frames[name] for name in "RS"}
-    assert "top: first rows of each task are dealt out by R.s" in explain(QUERIES["by another column"], own)
-    told = explain(QUERIES["groups"], own)
+    both = {name: frames[name] for name in "RS"}
+    assert "top: first rows of each task are dealt out by R.s" in explain(QUERIES["by another column"], both)
+    told = explain(QUERIES["groups"], both)
     assert "top: one task has the first rows of all tasks" in told
     assert "aggregates: results are dealt out by R.s" in told
 
 
 def test_what_is_refused(frames: dict[str, DataFrame]) -> None:
-    own = {name: frames[name] for name in "RS"}
+    both = {name: frames[name] for name in "RS"}
     listed = eddy.Stream("R", ROWS.append(pa.field("l", pa.list_(pa.int64()))))
     query = eddy.Query([listed], top=eddy.Top(1, "R.k"))
     with pytest.raises(
@@ -150,4 +151,4 @@ def test_what_is_refused(frames: dict[str, DataFrame]) -> None:
         join(query, {"R": frames["R"].selectExpr("*", "array(1L) AS l")})
     window: dict[str, Any] = {"group_window": eddy.Tumbling(10), "top": eddy.Top(1, order="n")}
     with pytest.raises(eddy.InputError, match="name the window in by="):
-        join(eddy.Query(STREAMS, ON, **window, **SUMS), own)
+        join(eddy.Query(STREAMS, ON, **window, **SUMS), both)

@@ -103,17 +103,17 @@ class PlanDriver:
         """
         graph, modules = self.graph, self.modules
         by_stream = [[row for row in rows if row.stream == i] for i in range(graph.n_streams)]
-        modules.begin([len(own) for own in by_stream])
-        for i, own in enumerate(by_stream):
-            modules.dead_rows(i)[:] = [DELETE if row.deletes else row.keys is None for row in own]
+        modules.begin([len(stream_rows) for stream_rows in by_stream])
+        for i, stream_rows in enumerate(by_stream):
+            modules.dead_rows(i)[:] = [DELETE if row.deletes else row.keys is None for row in stream_rows]
             if i in graph.tables:
-                modules.key_words(i, graph.primary[i] or 0)[:] = [row.primary for row in own]
+                modules.key_words(i, graph.primary[i] or 0)[:] = [row.primary for row in stream_rows]
             for place, c in enumerate(graph.attributes[i]):
-                keys = [(0,) * graph.widths[c] if row.keys is None else row.keys[place] for row in own]
+                keys = [(0,) * graph.widths[c] if row.keys is None else row.keys[place] for row in stream_rows]
                 self._write_words(i, c, keys)
         order = np.array([row.stream for row in rows], np.uint8)
         if graph.timed:
-            modules.set_times(np.array([row.time for own in by_stream for row in own], np.int64))
+            modules.set_times(np.array([row.time for stream_rows in by_stream for row in stream_rows], np.int64))
             modules.read_clock(self._reading(rows, watermark))
         for stop in stops:
             modules.run(self.routes, order, count_only, stop=stop)
@@ -127,9 +127,9 @@ class PlanDriver:
 
     def push(self, rows: Sequence[DriverRow], watermark: int | None = None, stops: Sequence[int] = ()) -> list[Result]:
         """Process and commit a push as `walk` does, and return its results."""
-        found = self.walk(rows, watermark=watermark, stops=stops)
+        results = self.walk(rows, watermark=watermark, stops=stops)
         self.modules.commit()
-        return found
+        return results
 
     def _reading(self, rows: Sequence[DriverRow], given: int | None) -> ClockReading:
         """Return the time of a push: the watermark follows the greatest event time, or is given."""
@@ -179,9 +179,9 @@ class NestedLoop:
         return range(max(0, n - window.size) if window.kind == WindowKind.ROWS else 0, n)
 
     def _arrive(self, row: DriverRow) -> Iterator[Result]:
-        own = len(self.arrived[row.stream])
+        number = len(self.arrived[row.stream])
         if row.keys is not None:
-            others = [self.live(i) if i != row.stream else (own,) for i in range(self.graph.n_streams)]
+            others = [self.live(i) if i != row.stream else (number,) for i in range(self.graph.n_streams)]
             for result in itertools.product(*others):
                 parts = [row if i == row.stream else self.arrived[i][s] for i, s in enumerate(result)]
                 if self._agree(parts) and self._together(parts):
@@ -213,14 +213,14 @@ def key_ids(modules: Modules, c: int) -> dict[int, Key]:
     """Return the words of each key id in the table of a class; strings as their bytes."""
     table = modules.table.view(c).reshape(-1, 2)
     words = modules.words.view(c).reshape(-1, modules.graph.widths[c])
-    found: dict[int, Key] = {}
+    keys: dict[int, Key] = {}
     for kid in table[table[:, 1] >= 0, 1].tolist():
         key = words[kid].tolist()
         for word, strings in modules.texts_of[c].items():
             a, at = strings.arena, key[word]
             key[word] = a.heap[a.start[at] : a.start[at] + a.size[at]].tobytes()
-        found[kid] = tuple(key)
-    return found
+        keys[kid] = tuple(key)
+    return keys
 
 
 def live_parts(modules: Modules) -> dict[str, Any]:

@@ -47,11 +47,11 @@ def compile_states(states: Sequence[Stair], graph: JoinGraph) -> tuple[Routes, l
 
     for stair in states:
         for i in range(graph.n_streams):
-            own, bound = set(stair.streams) - {i}, set(graph.attributes[i])
-            others = set(range(graph.n_streams)) - own - {i}
+            members, bound = set(stair.streams) - {i}, set(graph.attributes[i])
+            others = set(range(graph.n_streams)) - members - {i}
             if i not in stair.streams:
-                own, others = set(), own | others
-            route = [hop_row(hop, graph, ops, []) for hop in hops_over(own, bound, graph)]
+                members, others = set(), members | others
+            route = [hop_row(hop, graph, ops, []) for hop in hops_over(members, bound, graph)]
             if route:
                 route[-1] = route[-1]._replace(store=stair.row)
             add(route + [hop_row(hop, graph, ops, []) for hop in hops_over(others, bound, graph)])

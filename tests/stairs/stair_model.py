@@ -54,12 +54,12 @@ class ModelWindows:
             self.arrived[row.stream].append(row)
             self.newest = max(self.newest, row.time)
         for i, window in enumerate(self.graph.windows):
-            own = self.arrived[i]
+            arrived = self.arrived[i]
             if window.kind == WindowKind.ROWS:
-                self.low[i] = max(0, len(own) - window.size)
+                self.low[i] = max(0, len(arrived) - window.size)
             elif window.kind == WindowKind.RANGE:
                 horizon = self.newest - self.lateness - window.size
-                while self.low[i] < len(own) and own[self.low[i]].time < horizon:
+                while self.low[i] < len(arrived) and arrived[self.low[i]].time < horizon:
                     self.low[i] += 1
 
     def live(self, i: int) -> list[int]:
@@ -80,17 +80,17 @@ class ModelWindows:
         known: set[int] = set()
         for i in streams:
             common = known.intersection(self.graph.attributes[i])
-            own = [(n, keys, [keys[c] for c in common]) for n in self.live(i) for keys in [self.keys(i, n)]]
+            candidates = [(n, keys, [keys[c] for c in common]) for n in self.live(i) for keys in [self.keys(i, n)]]
             longer = []
             for composite, bound in partial:
                 wanted = [bound[c] for c in common]
-                longer += [((*composite, n), bound | keys) for n, keys, joined in own if joined == wanted]
+                longer += [((*composite, n), bound | keys) for n, keys, joined in candidates if joined == wanted]
             partial = longer
             known.update(self.graph.attributes[i])
-        found: dict[Key, list[Composite]] = {}
+        by_key: dict[Key, list[Composite]] = {}
         for composite, bound in partial:
-            found.setdefault(bound[by], []).append(composite)
-        return found
+            by_key.setdefault(bound[by], []).append(composite)
+        return by_key
 
     def live_keys(self, c: int) -> set[Key]:
         """Return the keys of a class that live tuples have."""
@@ -112,10 +112,10 @@ class StemPair:
 
     def stair(self, streams: Iterable[int], by: int, complete: bool = False) -> Stair:
         """Add a STAIR, which later pushes feed."""
-        (found,) = self.store.add([NewState(tuple(sorted(streams)), by, complete)])
-        self.stairs.append(found)
+        (stair,) = self.store.add([NewState(tuple(sorted(streams)), by, complete)])
+        self.stairs.append(stair)
         self._compile()
-        return found
+        return stair
 
     def drop(self, stair: Stair) -> None:
         """Remove a STAIR; a later one may take over its memory."""
@@ -145,13 +145,13 @@ class StemPair:
             combinations = self.windows.combinations(stair.streams, stair.by)
             total, missing = 0, []
             for kid, key in key_ids(self.driver.modules, stair.by).items():
-                found = [tuple(composite) for composite in entries_of(stair, kid, arrivals=True)]
+                entries = [tuple(composite) for composite in entries_of(stair, kid, arrivals=True)]
                 wanted = combinations.pop(key, [])
                 if is_attempted(stair, kid):
-                    assert sorted(found) == sorted(wanted), (stair.what, key)
+                    assert sorted(entries) == sorted(wanted), (stair.what, key)
                     total += len(wanted)
                 else:
-                    assert found == [], (stair.what, key)
+                    assert entries == [], (stair.what, key)
                     missing += wanted
             assert not combinations  # every live key has an id
             assert stair.rows == total
@@ -182,11 +182,11 @@ def promote(stair: Stair, kid: int) -> int:
 def entries_of(stair: Stair, kid: int, arrivals: bool = False) -> list[list[int]]:
     """Return the live entries in the chain of a key, newest first, as sequence or arrival numbers."""
     stair.follow()
-    tail, found, e = int(stair.state[E_TAIL]), [], int(stair.heads[kid])
+    tail, entries, e = int(stair.state[E_TAIL]), [], int(stair.heads[kid])
     while e >= tail:
         link, *components = stair.entry(e).tolist()
         if all(s >= low for s, low in zip(components, stair.lows.tolist(), strict=True)):
-            found.append(components)
+            entries.append(components)
         e = link
     base = stair.modules.streams[list(stair.streams), S_BASE] if arrivals else np.zeros(len(stair.streams), np.int64)
-    return [(np.array(components) + base).tolist() for components in found]
+    return [(np.array(components) + base).tolist() for components in entries]

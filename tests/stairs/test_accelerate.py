@@ -43,11 +43,11 @@ def run(sources: Path, cache: Path, program: str = PROGRAM, **variables: str) ->
 
 
 def test_copies_of_the_same_sources_share_compiled_kernels_and_an_edit_starts_anew(tmp_path: Path) -> None:
-    one, other, cache = tmp_path / "one", tmp_path / "other", tmp_path / "cache"
-    for copy in (one, other):
+    first, other, cache = tmp_path / "one", tmp_path / "other", tmp_path / "cache"
+    for copy in (first, other):
         shutil.copytree(ROOT / "stairs", copy / "stairs", ignore=shutil.ignore_patterns("__pycache__"))
-    found, said = run(one, cache)
-    assert found == "0 1"
+    counts, said = run(first, cache)
+    assert counts == "0 1"
     assert said.count("eddy compiles its kernels for this machine and keeps them in") == 1
     assert str(cache) in said
     assert run(other, cache) == ("1 0", "")
@@ -114,7 +114,8 @@ def test_a_terminal_shows_how_far_the_compilation_is(monkeypatch: pytest.MonkeyP
     progress = CompilationProgress(lambda: "/cache")
     ours, other = (SimpleNamespace(py_func=SimpleNamespace(__module__=name)) for name in ("stairs.x", "elsewhere"))
     began, ended = (
-        [Event("numba:compile", status, {"dispatcher": one}) for one in (ours, other)] for status in EventStatus
+        [Event("numba:compile", status, {"dispatcher": dispatcher}) for dispatcher in (ours, other)]
+        for status in EventStatus
     )
     for event in (began[1], began[0], began[0]):
         progress.on_start(event)

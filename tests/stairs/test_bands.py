@@ -45,8 +45,8 @@ def find(
     for q, bound in enumerate((0, low)):
         poke_int64(lane(bands[BAND], 0, q), max(bound, -2 * FOREVER))
     search(bands, BAND, 2)
-    found = count_within(bands, BAND, 1, high) if counted else count_seen(bands, BAND, 1, high, first, last)
-    return found, take(partials, 0, bands, BAND, 1, high, first, last, 7, 8)
+    count = count_within(bands, BAND, 1, high) if counted else count_seen(bands, BAND, 1, high, first, last)
+    return count, take(partials, 0, bands, BAND, 1, high, first, last, 7, 8)
 
 
 class BandedRing:
@@ -108,11 +108,11 @@ class BandedRing:
         joins = (values >= low) & (values <= high) & (self.stems.recs.view(STREAM).reshape(-1, 2)[slots, 1] >= 0)
         partials = np.empty((len(tuples) + 1) * Q_FIELDS, np.int32)
         counted, end = find(self.stems.arena.bands, low, high, first, last, n % 2 == 0, partials)
-        found = partials[:end].reshape(-1, Q_FIELDS)
-        assert sorted(found[:, Q_TUPLE]) == tuples[joins & (tuples >= first) & (tuples < last)].tolist()
-        assert counted >= joins.sum() if n % 2 == 0 else counted == len(found)
-        if len(found):
-            assert set(found[:, 0]) == {7}
+        matches = partials[:end].reshape(-1, Q_FIELDS)
+        assert sorted(matches[:, Q_TUPLE]) == tuples[joins & (tuples >= first) & (tuples < last)].tolist()
+        assert counted >= joins.sum() if n % 2 == 0 else counted == len(matches)
+        if len(matches):
+            assert set(matches[:, 0]) == {7}
             assert find(self.stems.arena.bands, low, high, first, last, False, partials[: end - 1])[1] == -1
 
 

@@ -21,24 +21,24 @@ pytestmark = pytest.mark.versions
 def add_up(chunk_at: int, input_at: int, order: np.ndarray) -> int:
     """Return a sum over arrays of one to three axes, and increase an element of each."""
     chunk, batch = opened(Chunk, chunk_at, ()), opened(Batch, input_at, (order,))
-    found = 1000 * chunk.levels.shape[1] + chunk.levels[1, 2, 3] + chunk.streams[2, 1] + chunk.owners[4]
-    found += 10_000 * len(batch.input) + batch.input[1] + batch.dead[0] + batch.order[2]
+    total = 1000 * chunk.levels.shape[1] + chunk.levels[1, 2, 3] + chunk.streams[2, 1] + chunk.owners[4]
+    total += 10_000 * len(batch.input) + batch.input[1] + batch.dead[0] + batch.order[2]
     chunk.levels[1, 2, 3] += 1
     batch.dead[0] += 1
-    return int(found)
+    return int(total)
 
 
 def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
     chunk, known, order = Scratch(3, 1, 0).chunk, Descriptions(), np.array([5, 6, 7], np.uint8)
     chunk.levels[1, 2, 3], chunk.streams[2, 1], chunk.owners[4] = 40, 3, 2
     clock = np.zeros(1, np.int64)
-    one = Input(np.arange(2), np.ones(1, np.uint8), clock)
+    first = Input(np.arange(2), np.ones(1, np.uint8), clock)
     other = Input(np.arange(8, 12), np.full(1, 9, np.uint8), clock)
-    own = 3000 + 40 + 3 + 2
-    assert add_up(known.address(chunk), known.address(one), order) == own + 20_000 + 1 + 1 + 7
+    chunk_sum = 3000 + 40 + 3 + 2
+    assert add_up(known.address(chunk), known.address(first), order) == chunk_sum + 20_000 + 1 + 1 + 7
     assert known.address(chunk) == known.address(chunk)
-    assert add_up(known.address(chunk), known.address(other), order) == own + 1 + 40_000 + 9 + 9 + 7
-    assert (one.dead[0], other.dead[0], chunk.levels[1, 2, 3]) == (2, 10, 42)
+    assert add_up(known.address(chunk), known.address(other), order) == chunk_sum + 1 + 40_000 + 9 + 9 + 7
+    assert (first.dead[0], other.dead[0], chunk.levels[1, 2, 3]) == (2, 10, 42)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_annotations_may_be_aliases() -> None:
     words = TypeAliasType("words", alias[np.int32])
     shapeless = np.ndarray[Any, np.dtype[np.int16]]
     fields = [("plain", npt.NDArray[np.uint8]), ("old", shapeless), ("new", alias[np.int64]), ("of_alias", words)]
-    found = kinds_of(NamedTuple("Aliased", [*fields, ("cube", Cubes)]))  # type: ignore[misc]
-    assert [kind.axes for kind in found] == [1, 1, 1, 1, 3]
-    assert [kind.dtype.name for kind in found] == ["uint8", "int16", "int64", "int32", "int64"]
+    kinds = kinds_of(NamedTuple("Aliased", [*fields, ("cube", Cubes)]))  # type: ignore[misc]
+    assert [kind.axes for kind in kinds] == [1, 1, 1, 1, 3]
+    assert [kind.dtype.name for kind in kinds] == ["uint8", "int16", "int64", "int32", "int64"]

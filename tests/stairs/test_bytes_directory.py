@@ -188,18 +188,21 @@ SEEDS = (0x0123456789ABCDEF, 0x7EDCBA9876543211)
 @pytest.mark.parametrize("size", [*range(34), 63, 64, 65])
 def test_each_byte_of_a_string_counts(size: int) -> None:
     """Strings are read in words of eight bytes; the copies lie at other distances from a multiple of eight."""
-    one = bytes(range(65, 65 + size))
-    others = [one[:k] + bytes([one[k] ^ 1]) + one[k + 1 :] for k in range(size)] + [one + b"\0", one[:-1]]
-    texts = [one, b"x", one, *others]
+    string = bytes(range(65, 65 + size))
+    others = [string[:k] + bytes([string[k] ^ 1]) + string[k + 1 :] for k in range(size)] + [
+        string + b"\0",
+        string[:-1],
+    ]
+    texts = [string, b"x", string, *others]
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     text = np.frombuffer(b"".join(texts) + b"\0", np.uint8).copy()
     hashes = np.zeros(len(texts), np.int64)
     address, equal, keyed = text.ctypes.data, callable_step(same_bytes), callable_step(hash_bytes)
     hash_rows(offsets, text, hashes)
-    own = [keyed(address + at, len(one), *SEEDS) for at, one in zip(offsets.tolist(), texts, strict=False)]
-    for found in (hashes.tolist(), own):
-        assert found[0] == found[2]
-        assert len(set(found)) == len(set(texts))
+    keyed_hashes = [keyed(address + at, len(piece), *SEEDS) for at, piece in zip(offsets.tolist(), texts, strict=False)]
+    for hashed in (hashes.tolist(), keyed_hashes):
+        assert hashed[0] == hashed[2]
+        assert len(set(hashed)) == len(set(texts))
     for at, other in zip(offsets.tolist(), texts, strict=False):
         if len(other) == size:
-            assert equal(address, address + at, size) == (other == one)
+            assert equal(address, address + at, size) == (other == string)

@@ -105,6 +105,6 @@ def test_a_named_directory_that_cannot_be_used_is_reported(
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("EDDY_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))
-    found = compiled.cache_directory.__wrapped__()
-    assert found.parent == tmp_path / "usual" / "eddy"
-    assert f"EDDY_CACHE_DIR={tmp_path / 'file'} cannot be used: compiled kernels are stored in {found}" in caplog.text
+    folder = compiled.cache_directory.__wrapped__()
+    assert folder.parent == tmp_path / "usual" / "eddy"
+    assert f"EDDY_CACHE_DIR={tmp_path / 'file'} cannot be used: compiled kernels are stored in {folder}" in caplog.text

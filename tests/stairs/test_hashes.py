@@ -60,8 +60,8 @@ FAMILIES = _families()
 
 
 def _keys(family: str, n: int = MANY) -> list[int]:
-    found = dict.fromkeys(FAMILIES[family](k) % WORD for k in range(n))
-    return [key - WORD if key >> 63 else key for key in found]
+    keys = dict.fromkeys(FAMILIES[family](k) % WORD for k in range(n))
+    return [key - WORD if key >> 63 else key for key in keys]
 
 
 @pytest.fixture(params=range(5))
@@ -139,11 +139,11 @@ def known(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_keys_chosen_by_somebody_who_knows_the_seeds_get_other_homes(known: int) -> None:
     driver, other = (PlanDriver(one_class([rows_window(MANY)] * 2)) for _ in range(2))
     results = [
-        one.push([DriverRow(i, ((key,),)) for key in (k * step for k in range(MANY)) for i in (0, 1)])
-        for one, step in ((driver, known), (other, 1))
+        plan_driver.push([DriverRow(i, ((key,),)) for key in (k * step for k in range(MANY)) for i in (0, 1)])
+        for plan_driver, step in ((driver, known), (other, 1))
     ]
     assert results[0] == results[1]
-    assert [int(one.modules.classes[0, C_MAY_PASS]) for one in (driver, other)] == [MIXED, SPACED]
+    assert [int(plan_driver.modules.classes[0, C_MAY_PASS]) for plan_driver in (driver, other)] == [MIXED, SPACED]
     assert slots_passed(driver.modules) <= 4 * MANY
     driver.modules.check()
     # Restored, the keys crowd again, and get other homes while they are adopted.

@@ -141,22 +141,22 @@ class Keys(RuleBasedStateMachine):
         key = (homed_at(slot, k), 5)[: self.directory.width]
         assert self.directory.find(key) == self.ids.get(key, -1)
         if key not in self.ids:
-            found = self.directory.adopt(key)
-            if found < 0:
+            key_id = self.directory.adopt(key)
+            if key_id < 0:
                 assert len(self.ids) == self.directory.modules.classes[0, C_CAPACITY]
                 self.directory.modules._grow_keys(0)
-                found = self.directory.adopt(key)
-            assert found not in self.ids.values()
-            self.ids[key] = found
+                key_id = self.directory.adopt(key)
+            assert key_id not in self.ids.values()
+            self.ids[key] = key_id
 
     @rule(many=st.integers(1, 60), start=st.integers(-(1 << 62), 1 << 62))
     def adopt_many(self, many: int, start: int) -> None:
         for k in range(many):
             key = (start + k, k)[: self.directory.width]
             if key not in self.ids:
-                while (found := self.directory.adopt(key)) < 0:
+                while (key_id := self.directory.adopt(key)) < 0:
                     self.directory.modules._grow_keys(0)
-                self.ids[key] = found
+                self.ids[key] = key_id
 
     @rule(pick=st.integers(0, 10**6), many=st.integers(1, 30))
     def drop(self, pick: int, many: int) -> None:

@@ -29,7 +29,7 @@ class LedgerEntry:
     done: list[bool]
 
     def copy(self) -> LedgerEntry:
-        return LedgerEntry(self.serial, [list(own) for own in self.options], list(self.done))
+        return LedgerEntry(self.serial, [list(branch_options) for branch_options in self.options], list(self.done))
 
 
 @dataclass
@@ -43,12 +43,14 @@ class LedgerModel:
     """Rows of entries that were freed while their rows stay."""
 
     def copy(self) -> LedgerModel:
-        return LedgerModel(self.hows, self.width, {m: one.copy() for m, one in self.entries.items()}, list(self.final))
+        return LedgerModel(
+            self.hows, self.width, {m: entry.copy() for m, entry in self.entries.items()}, list(self.final)
+        )
 
     def rows_of(self, match: Match) -> list[Row]:
-        one = self.entries[match]
+        entry = self.entries[match]
         choices = []
-        for how, options, done in zip(self.hows, one.options, one.done, strict=True):
+        for how, options, done in zip(self.hows, entry.options, entry.done, strict=True):
             if how == "left":
                 choices.append(options or [-1] * done)
             else:
@@ -59,9 +61,9 @@ class LedgerModel:
         return Counter(self.final) + Counter(row for match in self.entries for row in self.rows_of(match))
 
     def close(self, match: Match, b: int) -> None:
-        one = self.entries[match]
-        one.done[b] = True
-        if all(one.done):
+        entry = self.entries[match]
+        entry.done[b] = True
+        if all(entry.done):
             self.final += self.rows_of(match)
             del self.entries[match]
 
@@ -89,9 +91,9 @@ class LedgerPlay:
         return np.array(rows, np.int64).reshape(-1, self.width + len(self.hows))
 
     def option(self, match: Match, b: int, component: int) -> Row:
-        own = [-1] * len(self.hows)
-        own[b] = component
-        return (*match, *own)
+        choice = [-1] * len(self.hows)
+        choice[b] = component
+        return (*match, *choice)
 
     def push(self) -> None:
         before, numbers = self.model.copy(), (self.number, self.component)
@@ -139,17 +141,17 @@ class LedgerPlay:
         known, rows, signs = list(self.model.entries), [], []
         for _ in range(self.draw(6) if known else 0):
             match = known[self.draw(len(known) - 1)]
-            one = self.model.entries[match]
-            if one.done[b] and not self.at_once:
+            entry = self.model.entries[match]
+            if entry.done[b] and not self.at_once:
                 continue
-            if self.at_once and one.options[b] and self.draw(1):
-                ended = one.options[b].pop(self.draw(len(one.options[b]) - 1))
+            if self.at_once and entry.options[b] and self.draw(1):
+                ended = entry.options[b].pop(self.draw(len(entry.options[b]) - 1))
                 rows.append(self.option(match, b, ended))
                 signs.append(0)
                 # The next option replaces this one.
                 if self.draw(1):
                     continue
-            one.options[b].append(self.component)
+            entry.options[b].append(self.component)
             rows.append(self.option(match, b, self.component))
             signs.append(1)
             self.component += 1
@@ -165,10 +167,10 @@ class LedgerPlay:
 
     def close(self) -> None:
         due = []
-        for match, one in list(self.model.entries.items()):
+        for match, entry in list(self.model.entries.items()):
             for b in range(len(self.hows)):
                 if not self.draw(3):
-                    due.append(one.serial * len(self.hows) + b)
+                    due.append(entry.serial * len(self.hows) + b)
                     if match in self.model.entries:
                         self.model.close(match, b)
         self.ledger.close(np.array(due, np.int64))
@@ -189,13 +191,13 @@ class LedgerPlay:
     def check(self) -> None:
         self.ledger.check()
         assert len(self.ledger) == len(self.model.entries)
-        assert sorted(self.ledger.serials().tolist()) == sorted(one.serial for one in self.model.entries.values())
+        assert sorted(self.ledger.serials().tolist()) == sorted(entry.serial for entry in self.model.entries.values())
         far = 10**6
         lows = np.full(self.width + len(self.hows), far)
         wanted = lows.copy()
-        for match, one in self.model.entries.items():
+        for match, entry in self.model.entries.items():
             wanted[: self.width] = np.minimum(wanted[: self.width], match)
-            for b, options in enumerate(one.options):
+            for b, options in enumerate(entry.options):
                 if len(self.hows) > 1 and self.hows[b] == "left":
                     wanted[self.width + b] = min([wanted[self.width + b], *options])
         self.ledger.lower(lows)

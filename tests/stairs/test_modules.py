@@ -131,9 +131,9 @@ def test_undo_restores_exactly(data: st.DataObject) -> None:
             assert live_parts(driver.modules) == before
         push = arrivals(graph, seed, size, kinds, 30, at)
         at += size
-        found = driver.push(push)
-        assert found == untouched.push(push)
-        assert Counter(found) == Counter(model.push(push))
+        results = driver.push(push)
+        assert results == untouched.push(push)
+        assert Counter(results) == Counter(model.push(push))
         driver.modules.check()
     counts = [m.meta[1:].tolist() for m in (driver.modules, untouched.modules)]
     assert counts[0] == counts[1]
@@ -198,10 +198,10 @@ def test_first_arrival_and_arrival_numbers_go_on_over_renumbering() -> None:
     graph = one_class([rows_window(2), rows_window(2)])
     driver = PlanDriver(graph, renumber_at=70)
     for n in range(300):
-        found = driver.walk([DriverRow(0, ((n,),)), DriverRow(1, ((n,),))])
+        results = driver.walk([DriverRow(0, ((n,),)), DriverRow(1, ((n,),))])
         assert driver.modules.first_arrival(0) == n
         driver.modules.commit()
-        assert found == [(n, n)]
+        assert results == [(n, n)]
 
 
 def test_bushy_and_left_deep_plans_give_the_same() -> None:
@@ -211,7 +211,7 @@ def test_bushy_and_left_deep_plans_give_the_same() -> None:
     drivers = [PlanDriver(graph, plan=parse(text, names)) for text in plans]
     for push in pushes(arrivals(graph, seed=3, count=400, kinds=3), 100):
         results = [Counter(driver.push(push)) for driver in drivers]
-        assert all(found == results[0] for found in results)
+        assert all(counts == results[0] for counts in results)
 
 
 # Refused pushes

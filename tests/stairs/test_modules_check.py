@@ -30,7 +30,9 @@ def filled(graph: str) -> PlanDriver:
 
 def arrays(modules: Modules) -> list[np.ndarray]:
     """Return all arrays of the modules, including those of strings."""
-    return [array for arena in (modules.arena, *(one.arena for one in modules.texts.values())) for array in arena]
+    return [
+        array for arena in (modules.arena, *(strings.arena for strings in modules.texts.values())) for array in arena
+    ]
 
 
 @given(st.sampled_from(sorted(GRAPHS)), st.integers(0, 1 << 32))
@@ -38,7 +40,7 @@ def test_a_spoiled_number_is_found_or_harmless(graph: str, seed: int) -> None:
     rng = random.Random(seed)
     driver = filled(graph)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        array = rng.choice([one for one in arrays(driver.modules) if one.size]).reshape(-1)
+        array = rng.choice([candidate for candidate in arrays(driver.modules) if candidate.size]).reshape(-1)
         at = rng.randrange(min(array.size, rng.choice((30, 1 << 20))))
         number = rng.choice((*HOSTILE, int(array[at]) + 1, int(array[at]) - 1, int(array[rng.randrange(array.size)])))
         bits = 8 * array.itemsize

@@ -65,7 +65,7 @@ class PlainJoin:
         ]
 
     def arrive(self, row: DriverRow) -> list[Result]:
-        i, found = row.stream, []
+        i, results = row.stream, []
         if row.keys is not None:
             lists = [self.partners(self.targets[h], row) for h in self.hops[i]]
             if all(lists):
@@ -78,10 +78,10 @@ class PlainJoin:
                     times = {j: self.arrived[j][s].time for j, s in at.items()} | {i: row.time}
                     at[i], newest = len(self.arrived[i]), max(times.values())
                     if all(newest - time <= self.spans[j] for j, time in times.items()):
-                        found.append(tuple(at[j] for j in range(len(self.windows))))
+                        results.append(tuple(at[j] for j in range(len(self.windows))))
         self.of_key[i].setdefault(row.keys, []).append(len(self.arrived[i]))
         self.arrived[i].append(row)
-        return found
+        return results
 
     def push(self, rows: list[DriverRow]) -> list[Result]:
         return [result for row in rows for result in self.arrive(row)]
@@ -127,17 +127,17 @@ def test_results_order_and_counters_are_those_of_the_model(case: str, size: int)
 
 def compare(graph: JoinGraph, rows: list[DriverRow], size: int, least: int = 100) -> int:
     """Push rows, `size` at a time, compare with the model, and return the number of results."""
-    driver, found = PlanDriver(graph), 0
+    driver, count = PlanDriver(graph), 0
     assert driver.modules.kernel is push_one_key
     model = PlainJoin(driver)
     for at in range(0, len(rows), size):
         expected = model.push(rows[at : at + size])
         assert driver.push(rows[at : at + size]) == expected
-        found += len(expected)
+        count += len(expected)
         model.compare_counters(driver)
         driver.modules.check()
-    assert found >= least
-    return found
+    assert count >= least
+    return count
 
 
 def test_another_plan_gives_its_own_order() -> None:
@@ -181,8 +181,8 @@ def test_more_results_than_can_be_are_refused_and_taken_back(count_only: bool) -
     assert live_parts(driver.modules) == before
     driver.modules.check()
     model.push(rows)
-    one = [DriverRow(m - 1, ((2,),))]
-    assert driver.push(one) == model.push(one) == []
+    lone_row = [DriverRow(m - 1, ((2,),))]
+    assert driver.push(lone_row) == model.push(lone_row) == []
 
 
 def test_counting_gives_as_many_as_there_are() -> None:
@@ -251,8 +251,8 @@ def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str,
     """Partners may be too old for each other, and the arrival too old for its partners."""
     graph = replace(one_class(CASES[case]), lateness=LATE)
     rows = arrivals(3, 300, 3, seed=4, late=LATE)
-    found = compare(graph, rows, size)
-    assert len(PlanDriver(graph).walk(rows, count_only=True)) == found
+    count = compare(graph, rows, size)
+    assert len(PlanDriver(graph).walk(rows, count_only=True)) == count
 
 
 @pytest.mark.campaign(0)
@@ -281,10 +281,10 @@ def test_watermarks_that_are_given_may_be_far_behind(late: int) -> None:
     driver = PlanDriver(one_class(LONG))
     model, rows = PlainJoin(driver), arrivals(3, 600, 25, seed=8, late=late)
     for at in range(0, len(rows), 100):
-        own = rows[at : at + 100]
+        pushed = rows[at : at + 100]
         later = min(row.time for row in rows[at:])
-        expected = model.push(own)
-        assert driver.push(own, watermark=later) == expected
+        expected = model.push(pushed)
+        assert driver.push(pushed, watermark=later) == expected
         model.compare_counters(driver)
         driver.modules.check()
 

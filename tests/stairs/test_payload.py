@@ -75,7 +75,7 @@ class PayloadColumns:
     def __init__(self, kinds: list[list[pa.DataType]], room: int = 4, spill: SpillDirectory | None = None) -> None:
         self.payload = Payload(kinds, [room] * len(kinds), None, spill)
         self.kinds = kinds
-        self.values: list[list[list[Any]]] = [[[] for _ in own] for own in kinds]
+        self.values: list[list[list[Any]]] = [[[] for _ in stream_kinds] for stream_kinds in kinds]
         self.low = [0] * len(kinds)
 
     def rows(self, i: int) -> int:
@@ -88,7 +88,7 @@ class PayloadColumns:
         while room < first - self.low[i] + n:
             room *= 2
         if room != payload.room[i]:
-            payload.resize(i, room, self.low[i], first, [4 * one for one in payload.room])
+            payload.resize(i, room, self.low[i], first, [4 * size for size in payload.room])
         for k, column in enumerate(columns):
             if fixed_width(column.type):
                 payload.append(i, k, column, first & (room - 1))
@@ -114,18 +114,18 @@ class PayloadColumns:
         self.payload._cold += len(arrivals) % 2
         ids = (np.array(arrivals, np.int64).reshape(-1, len(self.kinds)) - bases).astype(np.int32).reshape(-1)
         # There may be more room for ids than results.
-        found = self.payload.gather(np.append(ids, np.int32(-7)), len(arrivals), np.array(bases, np.int64))
-        for i, own in enumerate(self.kinds):
-            for k, kind in enumerate(own):
-                assert found[i, k].type == kind
+        gathered = self.payload.gather(np.append(ids, np.int32(-7)), len(arrivals), np.array(bases, np.int64))
+        for i, stream_kinds in enumerate(self.kinds):
+            for k, kind in enumerate(stream_kinds):
+                assert gathered[i, k].type == kind
                 expected = [self.values[i][k][result[i]] for result in arrivals]
-                found[i, k].validate(full=True)
+                gathered[i, k].validate(full=True)
                 wanted = array(expected, kind) if expected else pa.array([], kind)
                 if pa.types.is_dictionary(kind):
                     # The order of a dictionary is arbitrary.
-                    assert found[i, k].to_pylist() == wanted.to_pylist()
+                    assert gathered[i, k].to_pylist() == wanted.to_pylist()
                 else:
-                    assert found[i, k].equals(wanted)
+                    assert gathered[i, k].equals(wanted)
 
 
 def test_which_types_lie_in_rings() -> None:
@@ -142,8 +142,8 @@ def test_every_kind_of_column(kind: pa.DataType, nulls: bool, least: int | None,
     columns = PayloadColumns([[kind], [pa.int64(), kind]], spill=spill)
     domain = [*KINDS[kind], None] if nulls else list(KINDS[kind])
     for n in (1, 3, 2, 9, 40, 1):
-        for i, own in enumerate(columns.kinds):
-            columns.push(i, [[rng.choice(domain) if k == kind else n for _ in range(n)] for k in own])
+        for i, stream_kinds in enumerate(columns.kinds):
+            columns.push(i, [[rng.choice(domain) if k == kind else n for _ in range(n)] for k in stream_kinds])
         for i in range(2):
             columns.expire(i, max(columns.low[i], columns.rows(i) - 12))
         results = [tuple(rng.randrange(columns.low[i], columns.rows(i)) for i in range(2)) for _ in range(30)]
@@ -169,17 +169,19 @@ def _play(data: st.DataObject, spill: SpillDirectory | None) -> None:
         with_nulls = data.draw(st.booleans())
         rng = random.Random(data.draw(st.integers(0, 9)))
         rows = [
-            [rng.choice([*KINDS[own], None] if with_nulls else KINDS[own]) for _ in range(n)]
-            for own in columns.kinds[i]
+            [rng.choice([*KINDS[column_kind], None] if with_nulls else KINDS[column_kind]) for _ in range(n)]
+            for column_kind in columns.kinds[i]
         ]
         columns.push(i, rows, kept=data.draw(st.booleans()))
         if data.draw(st.booleans()):
             columns.expire(i, data.draw(st.integers(columns.low[i], columns.rows(i))))
         live = [range(low, columns.rows(i)) for i, low in enumerate(columns.low)]
         if all(live):
-            bases = [data.draw(st.integers(0, 1)) * (own[0] // columns.payload.room[i]) for i, own in enumerate(live)]
+            bases = [
+                data.draw(st.integers(0, 1)) * (window[0] // columns.payload.room[i]) for i, window in enumerate(live)
+            ]
             bases = [base * columns.payload.room[i] for i, base in enumerate(bases)]
-            columns.check([tuple(rng.choice(own) for own in live) for _ in range(rng.randrange(8))], bases)
+            columns.check([tuple(rng.choice(window) for window in live) for _ in range(rng.randrange(8))], bases)
 
 
 def test_the_first_null_of_a_column_moves_all_rings_and_loses_nothing() -> None:
@@ -221,20 +223,20 @@ PLAIN = [kind for kind, width in RING_BYTES.items() if width and kind != pa.bool
 def test_few_rows_of_a_block_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
     kinds = [data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3)) for _ in range(2)]
     columns, rng = PayloadColumns(kinds), random.Random(data.draw(st.integers(0, 99)))
-    places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
+    places = [(i, k) for i, stream_kinds in enumerate(kinds) for k in range(len(stream_kinds))]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{n}", kinds[i][k], metadata={"n": str(n)}) for n, (i, k) in enumerate(chosen)])
     blocks = ResultBlocks(columns.payload, chosen, schema)
     for _ in range(3):
-        for i, own in enumerate(kinds):
-            columns.push(i, [[rng.choice(KINDS[kind]) for _ in range(3)] for kind in own])
+        for i, stream_kinds in enumerate(kinds):
+            columns.push(i, [[rng.choice(KINDS[kind]) for _ in range(3)] for kind in stream_kinds])
         n = data.draw(st.sampled_from([0, 1, 63, 64, 65, 200]))
         ids = np.array([rng.randrange(columns.rows(i)) for _ in range(n) for i in range(2)], np.int32)
-        found, wanted = blocks.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
-        assert found is not None
-        found.validate(full=True)
-        assert found.schema.equals(schema, check_metadata=True)
-        assert found.equals(pa.Table.from_arrays([wanted[place] for place in chosen], schema=schema))
+        table, wanted = blocks.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
+        assert table is not None
+        table.validate(full=True)
+        assert table.schema.equals(schema, check_metadata=True)
+        assert table.equals(pa.Table.from_arrays([wanted[place] for place in chosen], schema=schema))
 
 
 def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_exception_comes_between(
@@ -244,7 +246,7 @@ def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_except
     columns.push(0, [[*range(300)], [*range(300)]])
     schema = pa.schema([("a", pa.int64()), ("b", pa.int16())])
     blocks, rng = ResultBlocks(columns.payload, [(0, 0), (0, 1)], schema), random.Random(1)
-    found: list[tuple[pa.Table, list[int]]] = []
+    tables: list[tuple[pa.Table, list[int]]] = []
 
     def stop(*given: Any) -> None:
         gather(*given)
@@ -259,12 +261,12 @@ def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_except
                     blocks.table(np.array(ids[::-1], np.int32), n)
             table = blocks.table(np.array(ids, np.int32), n)
             assert table is not None
-            found.append((table, ids))
-    for table, ids in found:
+            tables.append((table, ids))
+    for table, ids in tables:
         table.validate(full=True)
         assert table.to_pydict() == {"a": ids, "b": ids}
     # A table keeps little more than its own block, and most of them share one.
-    assert len({table["a"].chunk(0).buffers()[1].address for table, ids in found[:20]}) == 3
+    assert len({table["a"].chunk(0).buffers()[1].address for table, ids in tables[:20]}) == 3
 
 
 def test_a_block_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:

@@ -50,9 +50,9 @@ def test_words_follow_whatever_pushes_do(
         model, modules = PlainJoin(driver), driver.modules
         rows = arrivals(m, sum(size for _, size in steps), kinds * (m - 1), seed, late)
         for step, size in steps:
-            own, rows = rows[:size], rows[size:]
+            pushed, rows = rows[:size], rows[size:]
             if step == "undo":
-                driver.walk(own)
+                driver.walk(pushed)
                 modules.undo()
                 modules.check()
             elif step == "run short":
@@ -65,9 +65,9 @@ def test_words_follow_whatever_pushes_do(
                 modules.scratch.walk = modules.walk._replace(ids=np.empty(0, np.int32))
             elif step == "reload":
                 modules = driver.modules = resumed(modules)
-            found, expected = driver.push(own), model.push(own)
+            results, expected = driver.push(pushed), model.push(pushed)
             kept = modules.meta[M_MODE] != LOADING and not modules.meta[M_CHANGELOG]
-            assert not kept or found == expected
+            assert not kept or results == expected
             assert modules.meta[M_PRESENCE] == (step != "changelog")
             modules.meta[[M_MODE, M_CHANGELOG]] = 0
             modules.check()

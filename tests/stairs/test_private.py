@@ -29,7 +29,7 @@ def test_missing_directories_are_made_for_this_user_alone(tmp_path: Path) -> Non
         made = private_directory(tmp_path / "a" / "b" / "c")
     finally:
         os.umask(before)
-    assert [one.stat().st_mode & 0o777 for one in (made, made.parent, made.parent.parent)] == [0o700] * 3
+    assert [path.stat().st_mode & 0o777 for path in (made, made.parent, made.parent.parent)] == [0o700] * 3
     assert private_directory(made) == made
 
 
@@ -43,13 +43,13 @@ def test_directories_that_others_can_change_are_refused(tmp_path: Path, monkeypa
     with pytest.raises(InputError, match="where other users can replace it"):
         private_directory(tmp_path / "open" / "own")
     (tmp_path / "open").chmod(0o1777)
-    own = private_directory(tmp_path / "open" / "own")
-    (tmp_path / "link").symlink_to(own)
+    directory = private_directory(tmp_path / "open" / "own")
+    (tmp_path / "link").symlink_to(directory)
     with pytest.raises(InputError, match="link is no directory"):
         private_directory(tmp_path / "link")
-    give_away(own, monkeypatch)
+    give_away(directory, monkeypatch)
     with pytest.raises(InputError, match="own belongs to user"):
-        private_directory(own)
+        private_directory(directory)
 
 
 def test_only_regular_files_of_this_user_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,40 +34,40 @@ GRAPHS: dict[str, JoinGraph] = {
 
 def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | None = None) -> list[DriverRow]:
     """Draw arrivals, some without keys; stream `slow` gets one arrival of 20."""
-    rng, found = random.Random(seed), []
+    rng, rows = random.Random(seed), []
     for n in range(count):
         i = rng.randrange(graph.n_streams)
         if i == slow and rng.random() < 0.9:
             i = (i + 1) % graph.n_streams
         keys: tuple[Key, ...] = tuple((rng.randrange(kinds),) * graph.widths[c] for c in graph.attributes[i])
-        found.append(DriverRow(i, None if rng.random() < 0.1 else keys, n if graph.timed else 0))
-    return found
+        rows.append(DriverRow(i, None if rng.random() < 0.1 else keys, n if graph.timed else 0))
+    return rows
 
 
 def live(driver: PlanDriver, history: list[DriverRow], i: int) -> list[DriverRow]:
     """Return the live tuples of a stream according to the modules, oldest first."""
     row = driver.modules.streams[i]
-    own = [one for one in history if one.stream == i]
-    return own[int(row[S_LO] + row[S_BASE]) : int(row[S_NEXT] + row[S_BASE])]
+    arrived = [arrival for arrival in history if arrival.stream == i]
+    return arrived[int(row[S_LO] + row[S_BASE]) : int(row[S_NEXT] + row[S_BASE])]
 
 
 def partners(driver: PlanDriver, history: list[DriverRow], i: int, row: DriverRow) -> list[int]:
     """Count the live partners of a tuple with a loop, in the order of its neighbours."""
     graph = driver.graph
-    found = []
+    counts = []
     for place, c in enumerate(graph.attributes[i]):
         for j in graph.members[c]:
             if j != i:
                 at = graph.attributes[j].index(c)
-                others = [one.keys[at] for one in live(driver, history, j) if one.keys is not None]
-                found.append(0 if row.keys is None else others.count(row.keys[place]))
-    return found
+                others = [arrival.keys[at] for arrival in live(driver, history, j) if arrival.keys is not None]
+                counts.append(0 if row.keys is None else others.count(row.keys[place]))
+    return counts
 
 
 def numbered(driver: PlanDriver, pick: Int64s, history: list[DriverRow]) -> DriverRow:
     """Return the tuple of a pick."""
     i, s = (int(x) for x in pick)
-    return [one for one in history if one.stream == i][s + int(driver.modules.streams[i, S_BASE])]
+    return [arrival for arrival in history if arrival.stream == i][s + int(driver.modules.streams[i, S_BASE])]
 
 
 @given(name=st.sampled_from(sorted(GRAPHS)), seed=st.integers(0, 10**6), renumber=st.booleans())
@@ -116,9 +116,9 @@ def test_picks_are_spread_and_in_proportion_to_arrivals() -> None:
         gained = samples.progress[:-1, 2] - before
         counts.update(dict(enumerate(gained.tolist())))
         total = int(samples.progress[-1, 2])
-        own = samples.picked[np.arange(total - int(gained.sum()), total) % PICKS]
+        picks = samples.picked[np.arange(total - int(gained.sum()), total) % PICKS]
         for i in range(2):
-            s = np.sort(own[own[:, 0] == i, 1]) - low[i]
+            s = np.sort(picks[picks[:, 0] == i, 1]) - low[i]
             n = int(driver.modules.streams[i, S_NEXT] - low[i])
             # One pick in each stretch.
             assert s[0] <= n / len(s)
@@ -259,20 +259,20 @@ def test_a_trace_does_what_the_kernel_does(name: str, seed: int, late: int, orde
     following = int(driver.modules.streams[late, S_NEXT])
     picks = np.array([(late, s) for s in range(following - len(rows), following)], np.int64).reshape(-1, 2)
     counters = driver.routes.counts.copy()
-    found = samples.trace(driver.routes, picks, 10**9)
-    assert found.whole
+    trace = samples.trace(driver.routes, picks, 10**9)
+    assert trace.whole
     assert (driver.routes.counts == counters).all()
     trunk, leaf, end = (int(driver.routes.span[late, column]) for column in (R_TRUNK, R_LEAF, R_END))
-    assert found.visits[trunk:leaf, 0].tolist() == counters[V_PROBES, trunk:leaf].tolist()
-    assert found.visits[trunk:leaf, 2].tolist() == counters[V_MATCHES, trunk:leaf].tolist()
-    assert (found.visits[trunk:leaf, 1] >= found.visits[trunk:leaf, 2]).all()
+    assert trace.visits[trunk:leaf, 0].tolist() == counters[V_PROBES, trunk:leaf].tolist()
+    assert trace.visits[trunk:leaf, 2].tolist() == counters[V_MATCHES, trunk:leaf].tolist()
+    assert (trace.visits[trunk:leaf, 1] >= trace.visits[trunk:leaf, 2]).all()
     # Hops of other streams were not taken, and leaf hops are counted only in total.
-    assert found.visits.sum() == found.visits[trunk:leaf].sum()
+    assert trace.visits.sum() == trace.visits[trunk:leaf].sum()
     assert end > trunk
-    assert found.work[W_TUPLES] == len(rows)
-    assert found.work[W_RESULTS] == len(results)
-    assert found.work[W_PROBES] == counters[V_PROBES, trunk:leaf].sum()
-    assert found.work[W_VISITS] == found.visits[trunk:leaf, 1].sum()
+    assert trace.work[W_TUPLES] == len(rows)
+    assert trace.work[W_RESULTS] == len(results)
+    assert trace.work[W_PROBES] == counters[V_PROBES, trunk:leaf].sum()
+    assert trace.work[W_VISITS] == trace.visits[trunk:leaf, 1].sum()
     assert walked <= len(rows)
 
 
@@ -307,10 +307,10 @@ def test_tuples_that_join_nothing_end_at_once() -> None:
     driver.push([DriverRow(2, None), DriverRow(2, None)])
     samples = Samples(driver.modules)
     samples.take()
-    found = samples.trace(driver.routes, samples.picks(), 100)
-    assert found.whole
-    assert found.work[W_TUPLES] == 2
-    assert found.work.sum() == 2
+    trace = samples.trace(driver.routes, samples.picks(), 100)
+    assert trace.whole
+    assert trace.work[W_TUPLES] == 2
+    assert trace.work.sum() == 2
 
 
 def test_picks_are_dropped_when_a_renumbering_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

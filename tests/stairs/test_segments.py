@@ -63,13 +63,13 @@ def test_grown_segments_keep_their_elements_in_place_while_there_is_room(
                 continue
             before, room = contents(segments), segments.room[k]
             size = segments.size[k] + more
-            grown = segments.grown(k, size, [3 * one + 7 for one in segments.size])
+            grown = segments.grown(k, size, [3 * length + 7 for length in segments.size])
             assert np.shares_memory(grown.array, segments.array) == (size <= room and len(segments.array) > 0)
             assert contents(segments) == before
             expected[k] += [-1] * more
             segments = grown
             assert contents(segments) == contents(segments.copy()) == expected
-            assert segments.dense().tolist() == [one for own in expected for one in own]
+            assert segments.dense().tolist() == [element for segment in expected for element in segment]
             assert segments.nbytes == segments.dense().nbytes
             assert segments.copy().room == segments.room
 
@@ -102,9 +102,9 @@ def test_a_widened_ring_has_each_element_in_its_new_slot_and_its_old_one(
 
 @given(old=st.integers(0, 5), new=st.integers(0, 5), low=st.integers(0, 200), share=st.floats(0, 1))
 def test_a_ring_keeps_its_elements_in_another(old: int, new: int, low: int, share: float) -> None:
-    one, other = np.full(1 << old, -1), np.full(1 << new, -1)
-    numbers = np.arange(low, low + round(share * min(len(one), len(other))))
-    one[numbers % len(one)] = numbers
-    copy_ring(other, one, low, low + len(numbers))
+    ring, other = np.full(1 << old, -1), np.full(1 << new, -1)
+    numbers = np.arange(low, low + round(share * min(len(ring), len(other))))
+    ring[numbers % len(ring)] = numbers
+    copy_ring(other, ring, low, low + len(numbers))
     assert (other[numbers % len(other)] == numbers).all()
     assert np.count_nonzero(other >= 0) == len(numbers)

@@ -140,9 +140,9 @@ def test_newest_first_in_sequence_and_arrival_numbers() -> None:
     promote(late, kid)
     assert pair.driver.modules.streams[0, S_BASE] > 0
     for stair in (early, late):
-        found = entries_of(stair, kid, arrivals=True)
-        assert sorted(found) == [[r, s] for r in (97, 98, 99) for s in (0, 1, 2)]
-        assert entries_of(stair, kid) == [[r - int(pair.driver.modules.streams[0, S_BASE]), s] for r, s in found]
+        entries = entries_of(stair, kid, arrivals=True)
+        assert sorted(entries) == [[r, s] for r in (97, 98, 99) for s in (0, 1, 2)]
+        assert entries_of(stair, kid) == [[r - int(pair.driver.modules.streams[0, S_BASE]), s] for r, s in entries]
     assert [s for _, s in entries_of(early, kid)] == [2, 2, 2, 1, 1, 1, 0, 0, 0]
     assert entries_of(late, kid, arrivals=True) == [[r, s] for r in (99, 98, 97) for s in (2, 1, 0)]
 
@@ -166,7 +166,7 @@ def test_numbers_start_anew() -> None:
             promote(stair, empty)
             stair.make_room(0)
         marks = [[is_attempted(stair, kid) for kid in range(4)] for stair in pair.stairs]
-        assert [sorted(own) for own in marks] == [[False, True, True, True], [False, False, True, True]]
+        assert [sorted(stair_marks) for stair_marks in marks] == [[False, True, True, True], [False, False, True, True]]
         pair.check()
         following = [int(stair.state[E_NEXT]) for stair in pair.stairs]
         for stair in pair.stairs:

@@ -35,14 +35,14 @@ def graphs(draw: st.DrawFn) -> TimedGraph:
         attributes[i].add(k % classes)
         attributes[j].add(k % classes)
     used = sorted(set().union(*attributes))
-    own = tuple(tuple(sorted(used.index(c) for c in found)) for found in attributes)
+    renumbered = tuple(tuple(sorted(used.index(c) for c in class_set)) for class_set in attributes)
     kinds = draw(st.lists(st.sampled_from(list(WindowKind)), min_size=n, max_size=n))
     if draw(st.booleans()):
         kinds = [kinds[0]] * n
     windows = tuple(Window(kind, 0 if kind == WindowKind.UNBOUNDED else draw(st.integers(1, 6))) for kind in kinds)
     timed = WindowKind.RANGE in kinds
     lateness = draw(st.sampled_from((0, 0, 3))) if timed else 0
-    return TimedGraph(tuple("RSTU"[:n]), windows, own, (1,) * len(used), timed=timed, lateness=lateness)
+    return TimedGraph(tuple("RSTU"[:n]), windows, renumbered, (1,) * len(used), timed=timed, lateness=lateness)
 
 
 class StairMachine(RuleBasedStateMachine):
@@ -84,12 +84,12 @@ class StairMachine(RuleBasedStateMachine):
         """Return a row for each six bytes; few keys are frequent, and with a drift every key dies in the end."""
         rows = []
         for k in range(0, len(picks) - 5, 6):
-            own = picks[k : k + 6]
-            i = own[0] % self.graph.n_streams
-            values = [(0, 0, 0, 0, 1, 2)[pick % 6] + self.drift * self.clock // 4 for pick in own[1:]]
-            self.clock += own[1] % 2
-            time = max(self.clock - own[2] % 4, self.pair.windows.newest - self.graph.lateness)
-            keys = None if own[5] % 11 == 10 else tuple((values[c % 5],) for c in self.graph.attributes[i])
+            chunk = picks[k : k + 6]
+            i = chunk[0] % self.graph.n_streams
+            values = [(0, 0, 0, 0, 1, 2)[pick % 6] + self.drift * self.clock // 4 for pick in chunk[1:]]
+            self.clock += chunk[1] % 2
+            time = max(self.clock - chunk[2] % 4, self.pair.windows.newest - self.graph.lateness)
+            keys = None if chunk[5] % 11 == 10 else tuple((values[c % 5],) for c in self.graph.attributes[i])
             rows.append(DriverRow(i, keys, time))
         return rows
 

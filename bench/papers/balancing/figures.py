@@ -32,61 +32,67 @@ def runs(
     """Return the runs of some ways. Raises Mismatch if they differ in the number of results."""
     say("the speed of nodes")
     at_speed = speed(setting) if fixed is None else fixed
-    found = {}
+    outcomes = {}
     for name in ways:
         say(name)
-        found[name] = run(setting, WAYS[name], at_speed)
-    agree("a simulated cluster", {name: one.total for name, one in found.items()})
-    return found
+        outcomes[name] = run(setting, WAYS[name], at_speed)
+    agree("a simulated cluster", {name: outcome.total for name, outcome in outcomes.items()})
+    return outcomes
 
 
-def moves(found: BalancingOutcome) -> dict[str, Any]:
+def moves(outcome: BalancingOutcome) -> dict[str, Any]:
     """Return the figures of all moves of a run."""
-    if not found.moves:
+    if not outcome.moves:
         return {}
-    last = max(one["ended"] for one in found.moves)
+    last = max(move["ended"] for move in outcome.moves)
     return {
-        "moved": sum(len(one["groups"]) for one in found.moves),
-        "length_s": last - min(one["began"] for one in found.moves),
-        "pause_s": max(one["pause"] for one in found.moves),
-        "sender_work_s": sum(one["sender_work"] for one in found.moves),
-        "receiver_work_s": sum(one["receiver_work"] for one in found.moves),
-        "mbytes": sum(one["bytes"] for one in found.moves) / 1e6,
+        "moved": sum(len(move["groups"]) for move in outcome.moves),
+        "length_s": last - min(move["began"] for move in outcome.moves),
+        "pause_s": max(move["pause"] for move in outcome.moves),
+        "sender_work_s": sum(move["sender_work"] for move in outcome.moves),
+        "receiver_work_s": sum(move["receiver_work"] for move in outcome.moves),
+        "mbytes": sum(move["bytes"] for move in outcome.moves) / 1e6,
     }
 
 
-def accumulated(found: BalancingOutcome) -> float:
+def accumulated(outcome: BalancingOutcome) -> float:
     """Return the mean of the accumulated results over the seconds of the input."""
-    return mean(one["results"] for one in found.seconds)
+    return mean(second["results"] for second in outcome.seconds)
 
 
-def summary(name: str, found: Mapping[str, BalancingOutcome]) -> Row:
+def summary(name: str, outcomes: Mapping[str, BalancingOutcome]) -> Row:
     """Return the row of a way, compared with the row of no adaptation."""
-    own, base = found[name], found["No-Adapt"]
-    pairs = [(a["results"], b["results"]) for a, b in zip(own.seconds, base.seconds, strict=True) if b["results"]]
-    tuples = [one["tuples"] for one in own.seconds]
+    outcome, base = outcomes[name], outcomes["No-Adapt"]
+    pairs = [(a["results"], b["results"]) for a, b in zip(outcome.seconds, base.seconds, strict=True) if b["results"]]
+    tuples = [second["tuples"] for second in outcome.seconds]
     return {
         "shows": "way",
         "way": name,
-        "vs_no_adapt": accumulated(own) / accumulated(base),
+        "vs_no_adapt": accumulated(outcome) / accumulated(base),
         "most_vs_no_adapt": max(a / b for a, b in pairs[len(pairs) // 10 :]),
         "tuples_mean": mean(tuples),
         "tuples_most": max(tuples),
-        "work_s": own.seconds[-1]["work_s"],
-        "plans": len(own.lm),
-        **moves(own),
+        "work_s": outcome.seconds[-1]["work_s"],
+        "plans": len(outcome.lm),
+        **moves(outcome),
     }
 
 
 def over_time(ways: Sequence[str], point: Point, say: Say) -> list[Row]:
     """Return a row for each way, and the accumulated results and the tuples of each second."""
     setting = BalancingSetting.of(point)
-    found = runs(setting, ways, say)
-    rows: list[Row] = [summary(name, found) for name in ways]
+    outcomes = runs(setting, ways, say)
+    rows: list[Row] = [summary(name, outcomes) for name in ways]
     rows += [
-        {"shows": "second", "way": name, "second": one["second"], "results": one["results"], "tuples": one["tuples"]}
+        {
+            "shows": "second",
+            "way": name,
+            "second": second["second"],
+            "results": second["results"],
+            "tuples": second["tuples"],
+        }
         for name in ways
-        for one in found[name].seconds
+        for second in outcomes[name].seconds
     ]
     return [*rows, *fitted_rows()]
 
@@ -108,8 +114,8 @@ def ratios(point: Point, say: Say) -> list[Row]:
     rate, window = point["middle_rate"], point["middle_window"]
     middle = BalancingSetting.of({**point, "rate": rate, "window": window, "seconds": 4 * window, "change": 4 * window})
     ways = ("No-Adapt", "PTLB only", "MSLB only", "JIT only")
-    found = runs(setting, ways, say, speed(middle))
-    return [*(summary(name, found) for name in ways), *fitted_rows()]
+    outcomes = runs(setting, ways, say, speed(middle))
+    return [*(summary(name, outcomes) for name in ways), *fitted_rows()]
 
 
 def points_over_time(full: bool) -> list[Point]:

@@ -123,14 +123,14 @@ class BalancingSetting:
             pieces = [_poisson(rng, 0, change, self.rate), _poisson(rng, change, self.seconds, late)]
             times = np.concatenate(pieces)
             drawn[name] = times, rng.integers(0, KEYS, len(times))
-        found = []
+        deliveries = []
         for low, high in pairwise(edges):
             batches = {}
             for name, (times, keys) in drawn.items():
-                own = slice(*np.searchsorted(times, [1000 * low, 1000 * high]))
-                batches[name] = pa.record_batch([pa.array(keys[own]), pa.array(times[own])], schema=SCHEMA)
-            found.append((high, batches))
-        return found
+                part = slice(*np.searchsorted(times, [1000 * low, 1000 * high]))
+                batches[name] = pa.record_batch([pa.array(keys[part]), pa.array(times[part])], schema=SCHEMA)
+            deliveries.append((high, batches))
+        return deliveries
 
 
 def _poisson(rng: np.random.Generator, start: float, end: float, rate: float) -> npt.NDArray[np.int64]:
@@ -166,9 +166,9 @@ class Optimizer:
         self._seen.append(np.array(table["joined"].to_pylist(), np.int64))
         if len(self._seen) <= LM_SECONDS:
             return
-        came, owner = (self._seen[-1] - self._seen[0]).clip(0), table["node"].to_numpy()
+        came, nodes = (self._seen[-1] - self._seen[0]).clip(0), table["node"].to_numpy()
         for node, first in enumerate(self.first):
-            counts = dict(zip(STREAMS, (came[owner == node].sum(axis=0) + 1).tolist(), strict=True))
+            counts = dict(zip(STREAMS, (came[nodes == node].sum(axis=0) + 1).tolist(), strict=True))
             pairs = {pair: counts[pair[0]] * counts[pair[1]] for pair in combinations(STREAMS, 2)}
             best = min(pairs, key=lambda pair: pairs[pair])
             if pairs[best] < LM_GAIN * pairs[first]:
@@ -185,9 +185,9 @@ def costs() -> tuple[Costs, float]:
 
 def fitted_rows() -> list[Row]:
     """Return the fitted costs as rows of a figure, in nanoseconds, and their error."""
-    found, error = costs()
+    unit_costs, error = costs()
     names = ("row", "probe", "match", "entry", "result", "load", "pack")
-    rows: list[Row] = [{"figure": f"cost.{name}_ns", "value": 1e9 * getattr(found, name)} for name in names]
+    rows: list[Row] = [{"figure": f"cost.{name}_ns", "value": 1e9 * getattr(unit_costs, name)} for name in names]
     return [*rows, {"figure": "cost.error", "value": error}]
 
 
@@ -221,7 +221,7 @@ def speed(setting: BalancingSetting) -> float:
         simulation.run(until=at)
         if at >= full - CALIBRATED:
             work = simulation.groups()["work"].to_pylist()
-            marks[at] = sum(own for own, owner in zip(work, setting.owners, strict=True) if owner == 0)
+            marks[at] = sum(group_work for group_work, node in zip(work, setting.owners, strict=True) if node == 0)
     first, last = min(marks), max(marks)
     return (marks[last] - marks[first]) / (last - first) / setting.load
 

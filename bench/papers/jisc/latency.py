@@ -34,8 +34,8 @@ def points(full: bool) -> list[Point]:
         nested = [(100, 9), (1_000, 9), (10_000, 3)]
     return [
         {"panel": panel, "joins": joins, "window": window, "transitions": transitions, "seed": 5}
-        for panel, own in (("a", hashed), ("b", [(20, *point) for point in nested]))
-        for joins, window, transitions in own
+        for panel, cases in (("a", hashed), ("b", [(20, *point) for point in nested]))
+        for joins, window, transitions in cases
     ]
 
 
@@ -61,9 +61,9 @@ def measure(point: Point, say: Say) -> list[Row]:
         started(turnover, pushes, STRATEGIES)
         for strategy in STRATEGIES:
             say(f"{name}: {strategy}")
-            found, results[strategy] = pauses(turnover, pushes, strategy, transitions, PUSHES, complete=permuted)
-            latency = spread([float(pause.latency[0]) for pause in found], "latency_s")
-            usual = spread([float(pause.usual[0]) for pause in found], "usual_push_s")
+            measured, results[strategy] = pauses(turnover, pushes, strategy, transitions, PUSHES, complete=permuted)
+            latency = spread([float(pause.latency[0]) for pause in measured], "latency_s")
+            usual = spread([float(pause.usual[0]) for pause in measured], "usual_push_s")
             rows.append({"strategy": strategy, "curve": f"{strategy}, {joins} joins", **latency, **usual})
     else:
         for strategy in NESTED:
@@ -74,7 +74,7 @@ def measure(point: Point, say: Say) -> list[Row]:
                     taken.append(first_output(joins + 1, window, strategy, point["seed"] + n))
             # The first transition may compile kernels.
             latency = spread([seconds for seconds, _ in taken[1:]], "latency_s")
-            results[strategy] = [found for _, found in taken]
+            results[strategy] = [count for _, count in taken]
             rows.append({"strategy": strategy, "curve": f"{strategy}, {joins} joins", **latency})
     agree(name, results)
     return rows
@@ -96,8 +96,8 @@ def first_output(streams: int, window: int, strategy: str, seed: int) -> tuple[f
     row = {names[0]: pa.record_batch({"k": [int(rng.integers(window))]})}
     start = perf_counter()
     runtime.transition(" ".join(names[::-1]))
-    found = runtime.push(row)
-    return perf_counter() - start, found["count"][0].as_py()
+    table = runtime.push(row)
+    return perf_counter() - start, table["count"][0].as_py()
 
 
 FIGURE = Figure(

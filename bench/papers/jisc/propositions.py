@@ -83,8 +83,8 @@ def points(full: bool) -> list[Point]:
         run = [(5, 400), (10, 400), (20, 400), (50, 150), (100, 60)]
     else:
         run = [(5, 60), (10, 60), (20, 60), (50, 10)]
-    found = [*run, *((n, 0) for n in (1_000, 10_000, 1_000_000))]
-    return [{"joins": n, "transitions": count, "window": 50 if full else 20, "seed": 7} for n, count in found]
+    sizes = [*run, *((n, 0) for n in (1_000, 10_000, 1_000_000))]
+    return [{"joins": n, "transitions": count, "window": 50 if full else 20, "seed": 7} for n, count in sizes]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -111,9 +111,9 @@ def measure(point: Point, say: Say) -> list[Row]:
         "far": far_by_law(n),
     }
     if count:
-        found, work = transitions(point, say)
-        error = sqrt(variance(found) / len(found))
-        at = mean(found)
+        completed, work = transitions(point, say)
+        error = sqrt(variance(completed) / len(completed))
+        at = mean(completed)
         rows.append(
             {
                 "shows": "share",
@@ -126,8 +126,8 @@ def measure(point: Point, say: Say) -> list[Row]:
         states |= {
             "measured_mean": at,
             "standard_errors": (at - expected) / error,
-            "measured_variance": variance(found),
-            "measured_far": mean(is_far(n, one) for one in found),
+            "measured_variance": variance(completed),
+            "measured_far": mean(is_far(n, complete) for complete in completed),
         }
         rows.append({"shows": "work", **work})
     return [*rows, {"shows": "states", **states}]
@@ -148,7 +148,7 @@ def transitions(point: Point, say: Say) -> tuple[list[int], Row]:
     runs = {name: TurnoverRun(turnover, pushes, name) for name in STRATEGIES}
     for _ in range(2):
         agree(f"{n} joins, full windows", {name: run.take(len(pushes))[1] for name, run in runs.items()})
-    order, found, deviations = list(turnover.names), list[int](), list[float]()
+    order, completed, deviations = list(turnover.names), list[int](), list[float]()
     counts: dict[str, list[float]] = {name: [] for name in ("promoted", "computed", "predicted", *STRATEGIES)}
     for turn in range(point["transitions"]):
         say(f"{n} joins, transition {turn + 1} of {point['transitions']}")
@@ -167,16 +167,16 @@ def transitions(point: Point, say: Say) -> tuple[list[int], Row]:
         complete = done.complete + 1
         if complete != n - (second - first) or done.incomplete != second - first:
             raise Mismatch(f"positions {first} and {second} of {n} swapped: {complete} states are complete")
-        found.append(complete)
+        completed.append(complete)
         counts["promoted"].append(done.promoted)
         counts["computed"].append(done.computed)
         counts["predicted"].append(window * (second - first))
         deviations.append(done.promoted / (window * (second - first)) - 1)
-    means = {name: mean(own) for name, own in counts.items()}
+    means = {name: mean(numbers) for name, numbers in counts.items()}
     probes = predicted_probes(n, window)
     saved = means["cacq"] - means["jisc"]
     arrivals = window * (n + 1)
-    return found, {
+    return completed, {
         "promotions_expected": window * (n - proposition_1(n)[0]),
         "promotions_predicted": means["predicted"],
         "promotions": means["promoted"],

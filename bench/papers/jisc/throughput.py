@@ -63,10 +63,10 @@ def _against_jisc(strategy: str, taken: Taken, name: str) -> Row:
 def stage_points(full: bool) -> list[Point]:
     """Return a point for each number of joins: few rounds where one takes minutes, many where it takes milliseconds."""
     if full:
-        found = [(joins, 10_000, 3 if joins <= 50 else 2) for joins in (5, *range(10, 101, 10))]
+        sizes = [(joins, 10_000, 3 if joins <= 50 else 2) for joins in (5, *range(10, 101, 10))]
     else:
-        found = [(joins, 500, 9 if joins <= 10 else 5 if joins <= 20 else 2) for joins in (5, 10, 20, 50, 100)]
-    return [{"joins": joins, "window": window, "rounds": rounds, "seed": 5} for joins, window, rounds in found]
+        sizes = [(joins, 500, 9 if joins <= 10 else 5 if joins <= 20 else 2) for joins in (5, 10, 20, 50, 100)]
+    return [{"joins": joins, "window": window, "rounds": rounds, "seed": 5} for joins, window, rounds in sizes]
 
 
 def stage(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
@@ -84,17 +84,17 @@ def stage(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
     plans = [turnover.plan if turn % 2 else _changed(turnover, case) for turn in range(point["rounds"])]
     parts = [once, once, *((len(pushes), plan) for plan in plans)]
     seconds = raced(f"{case} case, {point['joins']} joins", runs, parts, say, check=keys == "permuted")
-    taken = {strategy: own[2:] for strategy, own in seconds.items()}
+    taken = {strategy: times[2:] for strategy, times in seconds.items()}
     rows: list[Row] = []
     for strategy, run in runs.items():
-        change, own = run.changed, _against_jisc(strategy, taken, "speedup")
+        change, columns = run.changed, _against_jisc(strategy, taken, "speedup")
         assert change is not None
         rows.append(
             {
                 "strategy": strategy,
                 "tuples": len(turnover.order),
-                **own,
-                "us_per_tuple": 1e6 * number(own, "seconds") / len(turnover.order),
+                **columns,
+                "us_per_tuple": 1e6 * number(columns, "seconds") / len(turnover.order),
                 "steady_seconds": seconds[strategy][1],
                 "stored": change.intermediate,
                 "promoted": change.promoted,
@@ -119,10 +119,12 @@ def normal(keys: Keys, point: Point, say: Say) -> list[Row]:
         raced(f"normal operation, round {turn + 1}", started(turnover, pushes, NORMAL), parts, say)
         for turn in range(point["rounds"])
     ]
-    taken = [{name: [sum(one[name][:n]) for one in rounds] for name in NORMAL} for n in range(1, STEPS + 1)]
+    taken = [
+        {name: [sum(step_seconds[name][:n]) for step_seconds in rounds] for name in NORMAL} for n in range(1, STEPS + 1)
+    ]
     return [
-        {"strategy": name, "tuples_m": n * step / 1e6, **_against_jisc(name, own, "vs_jisc")}
-        for n, own in enumerate(taken, 1)
+        {"strategy": name, "tuples_m": n * step / 1e6, **_against_jisc(name, sums, "vs_jisc")}
+        for n, sums in enumerate(taken, 1)
         for name in NORMAL
     ]
 
@@ -144,7 +146,7 @@ def frequency(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
     parts = [(len(pushes), None), *((count, next(plans)) for count in counts * point["rounds"])]
     seconds = raced(f"{case} case, a transition every {period:,} tuples", runs, parts, say)
     firsts = range(1, len(parts), len(counts))
-    taken = {name: [sum(own[first : first + len(counts)]) for first in firsts] for name, own in seconds.items()}
+    taken = {name: [sum(times[first : first + len(counts)]) for first in firsts] for name, times in seconds.items()}
     return [
         {
             "strategy": strategy,
@@ -196,9 +198,9 @@ def figures(keys: Keys = "permuted") -> tuple[Figure, ...]:
                 source=SOURCE.format(number),
                 **_look("joins", "joins", "speedup", log="y"),
                 printed=[
-                    {"joins": joins, "strategy": strategy, "seconds": seconds, "speedup": seconds / found["jisc"]}
-                    for joins, found in PAPER[case].items()
-                    for strategy, seconds in found.items()
+                    {"joins": joins, "strategy": strategy, "seconds": seconds, "speedup": seconds / by_strategy["jisc"]}
+                    for joins, by_strategy in PAPER[case].items()
+                    for strategy, seconds in by_strategy.items()
                     if drawn
                 ],
             )

@@ -117,9 +117,9 @@ class PaperArrivals:
         order = self.order[first:last]
         rows = {}
         for i, name in enumerate(NAMES):
-            own = np.flatnonzero(order == i) + first
-            columns = [pa.array(self.keys[own, k]) for k in range(len(COLUMNS[name]))]
-            times = pa.array(self.times[own], pa.timestamp("us"))
+            positions = np.flatnonzero(order == i) + first
+            columns = [pa.array(self.keys[positions, k]) for k in range(len(COLUMNS[name]))]
+            times = pa.array(self.times[positions], pa.timestamp("us"))
             rows[name] = pa.RecordBatch.from_arrays([*columns, times], schema=_schema(name))
         return rows, order
 
@@ -133,23 +133,23 @@ def draw(setting: MigrationSetting, stream_ms: int, seed: int) -> PaperArrivals:
     rng = np.random.default_rng(seed)
     times, order, keys = [], [], []
     for i, name in enumerate(NAMES):
-        own = _poisson(1e3 * setting.delays[i] / setting.scale, 1e3 * stream_ms, rng)
-        drawn = np.zeros((len(own), 2), np.int64)
+        moments = _poisson(1e3 * setting.delays[i] / setting.scale, 1e3 * stream_ms, rng)
+        drawn = np.zeros((len(moments), 2), np.int64)
         for k in range(len(COLUMNS[name])):
-            drawn[:, k] = rng.integers(0, setting.keys[max(i - 1, 0) + k], len(own))
-        times.append(own)
-        order.append(np.full(len(own), i, np.uint8))
+            drawn[:, k] = rng.integers(0, setting.keys[max(i - 1, 0) + k], len(moments))
+        times.append(moments)
+        order.append(np.full(len(moments), i, np.uint8))
         keys.append(drawn)
-    found = np.concatenate(times)
-    by_time = np.argsort(found, kind="stable")
-    return PaperArrivals(setting, np.concatenate(order)[by_time], found[by_time], np.concatenate(keys)[by_time])
+    all_moments = np.concatenate(times)
+    by_time = np.argsort(all_moments, kind="stable")
+    return PaperArrivals(setting, np.concatenate(order)[by_time], all_moments[by_time], np.concatenate(keys)[by_time])
 
 
 def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
     """Return the moments of a Poisson process before `until`, whole µs; delays are exponential with this mean."""
     expected = until / delay
-    found = np.cumsum(rng.exponential(delay, int(expected + 8 * np.sqrt(expected) + 16)))
-    return cast(Int64s, found[found < until].astype(np.int64))
+    moments = np.cumsum(rng.exponential(delay, int(expected + 8 * np.sqrt(expected) + 16)))
+    return cast(Int64s, moments[moments < until].astype(np.int64))
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ def calibrate(repeats: int) -> MachineCosts:
     with without_gc():
         for _ in range(repeats + 1):
             fixed.append(_empty_transition())
-            found, found_none = _probe_seconds(rows, rows, matches), _probe_seconds(none, rows, 0)
-            join.append((found - found_none) / matches)
+            with_partners, found_none = _probe_seconds(rows, rows, matches), _probe_seconds(none, rows, 0)
+            join.append((with_partners - found_none) / matches)
             stored.append((_compute_seconds(rows, matches) - _compute_seconds(none, 0)) / matches)
     # The first round warms memory and caches.
     look, both = median(join[1:]), median(stored[1:])
@@ -100,9 +100,9 @@ def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
     runtime.push({"C": c}, order=np.ones(c.num_rows, np.uint8))
     order = np.zeros(b.num_rows, np.uint8)
     start = thread_time()
-    found = counted(runtime.push({"B": b}, order=order))
+    results = counted(runtime.push({"B": b}, order=order))
     taken = thread_time() - start
-    agree("matches of the calibration", {"expected": matches, "found": found})
+    agree("matches of the calibration", {"expected": matches, "found": results})
     return taken
 
 

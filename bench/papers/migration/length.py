@@ -50,14 +50,14 @@ def points(
     timed   transitions are repeated; widest: the widest window at the scale
     """
     a, b, c, d = base.delays
-    found: list[Point] = []
+    all_points: list[Point] = []
     for factor, window, delay in product((1, scale), windows[full], delays[full] if delays else (b,)):
         if factor == 1 or window <= widest:
             setting = replace(base, w_ms=window, delays=(a, delay, c, d), scale=factor)
             stream_ms = STREAM_MS if factor == 1 else SHORT_STREAM_MS
             point = {**setting.columns(), "change_ms": CHANGE_MS, "stream_ms": stream_ms, "seed": 9}
-            found.append(point | ({"repeats": 9 if full else 2} if timed else {}))
-    return found
+            all_points.append(point | ({"repeats": 9 if full else 2} if timed else {}))
+    return all_points
 
 
 def stages(arrivals: PaperArrivals, change_ms: int, stream_ms: int, say: Say) -> dict[str, float | None]:
@@ -72,21 +72,23 @@ def stages(arrivals: PaperArrivals, change_ms: int, stream_ms: int, say: Say) ->
     edges += steps(change_ms, fine, window / LOOKS) + steps(fine, stream_ms, PUSH_MS)
     pushes = arrivals.pushes(edges)
     results: dict[str, list[int]] = {}
-    found: dict[str, float | None] = {}
+    lengths: dict[str, float | None] = {}
     for strategy in (*STRATEGIES, PAPER):
         say(f"windows of {window} ms, stage of {strategy}")
         paper = strategy == PAPER
-        own = run(
+        strategy_run = run(
             arrivals.setting,
             pushes,
             "parallel-track" if paper else strategy,
             before,
             purge="paper" if paper else "exact",
         )
-        results[strategy] = own.results
-        found[strategy] = None if own.ended is None else float(arrivals.times[own.ended - 1]) / 1e3 - change_ms
+        results[strategy] = strategy_run.results
+        lengths[strategy] = (
+            None if strategy_run.ended is None else float(arrivals.times[strategy_run.ended - 1]) / 1e3 - change_ms
+        )
     agree(f"windows of {window} ms", results)
-    return found
+    return lengths
 
 
 def stalls(arrivals: PaperArrivals, change_ms: int, repeats: int, say: Say) -> dict[str, list[Stall]]:
@@ -95,16 +97,18 @@ def stalls(arrivals: PaperArrivals, change_ms: int, repeats: int, say: Say) -> d
     Raises Mismatch if a push has different numbers of results under two strategies.
     """
     pushes = arrivals.pushes(steps(0, change_ms + PUSH_MS, PUSH_MS))
-    found: dict[str, list[Stall]] = {strategy: [] for strategy in STRATEGIES}
+    by_strategy: dict[str, list[Stall]] = {strategy: [] for strategy in STRATEGIES}
 
     def work(strategy: str) -> tuple[float, list[int]]:
-        own = run(arrivals.setting, pushes, strategy, len(pushes) - 1)
-        found[strategy].append((own.stall[-1], own.stall[-1] + own.seconds[-1], own.made))
-        return own.stall[-1], own.results
+        strategy_run = run(arrivals.setting, pushes, strategy, len(pushes) - 1)
+        by_strategy[strategy].append(
+            (strategy_run.stall[-1], strategy_run.stall[-1] + strategy_run.seconds[-1], strategy_run.made)
+        )
+        return strategy_run.stall[-1], strategy_run.results
 
     works = {strategy: partial(work, strategy) for strategy in STRATEGIES}
     take_turns(f"windows of {arrivals.setting.w_ms} ms", works, repeats, say)
-    return {strategy: own[1:] for strategy, own in found.items()}
+    return {strategy: rounds[1:] for strategy, rounds in by_strategy.items()}
 
 
 def _row(shows: str, curve: str, ms: Sequence[float], rate: float) -> Row:
@@ -122,20 +126,20 @@ def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
     drawn, rate = "both" if len(shows) > 1 else shows[0], setting.rates[1]
     rows: list[Row] = []
     if "T_PT" in shows:
-        found = stages(arrivals, change, stream_ms, say)
+        stage_ms = stages(arrivals, change, stream_ms, say)
         lengths = {
-            "T_PT measured": found["parallel-track"],
-            "T_PT measured with the paper's purging": found[PAPER],
+            "T_PT measured": stage_ms["parallel-track"],
+            "T_PT measured with the paper's purging": stage_ms[PAPER],
             "T_PT by eq. 4": 1e3 * eq4(setting),
-            "stage of jisc: all states complete": found["jisc"],
+            "stage of jisc: all states complete": stage_ms["jisc"],
         }
         rows += [_row(drawn, curve, [ms], rate) for curve, ms in lengths.items() if ms is not None]
     if "T_MS" in shows:
         repeats = point["repeats"]
         taken = stalls(arrivals, change, repeats, say)
-        for strategy, own in taken.items():
+        for strategy, transitions in taken.items():
             curve = "T_MS measured" if strategy == "moving-state" else f"call of {strategy}"
-            calls, latencies, entries = zip(*own, strict=True)
+            calls, latencies, entries = zip(*transitions, strict=True)
             rows.append({**_row(drawn, curve, [1e3 * call for call in calls], rate), "entries": entries[0]})
             rows.append(_row("latency", strategy, [1e3 * latency for latency in latencies], rate))
         costs = calibrate(repeats)
@@ -174,7 +178,7 @@ def _figure(
     x, label = ("lambda_b", "tuples of B a second") if delays else ("w_ms", "window W in ms")
     return Figure(
         f"migration-fig{number}",
-        ABOUT.format(scale=scale, more="".join({"T_PT": STAGE, "T_MS": STALL}[one] for one in shows)),
+        ABOUT.format(scale=scale, more="".join({"T_PT": STAGE, "T_MS": STALL}[shown] for shown in shows)),
         partial(points, base, scale, windows, delays, timed, widest),
         partial(measure, shows),
         source=f"Zhu, Rundensteiner, Heineman, SIGMOD 2004, figure {number}",

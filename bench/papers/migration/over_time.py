@@ -63,15 +63,15 @@ def longest_silence(done: Sequence[float], results: Sequence[int], start: float,
 
     Only pushes with results are output. Silence before the first output and after the last one does not count.
     """
-    outputs = [at for at, found in zip(done, results, strict=True) if found]
+    outputs = [at for at, count in zip(done, results, strict=True) if count]
     return max((after - before for before, after in pairwise(outputs) if after > start and before < end), default=0.0)
 
 
 def rates(done: Sequence[float], results: Sequence[int], width: float) -> list[tuple[float, float]]:
     """Return (ms, results a second) for each stretch of `width` ms from 0 to the last push; ms is its end."""
     counts = [0] * (int(max(done, default=0.0) // width) + 1)
-    for at, found in zip(done, results, strict=True):
-        counts[int(at // width)] += found
+    for at, number in zip(done, results, strict=True):
+        counts[int(at // width)] += number
     return [((k + 1) * width, 1e3 * count / width) for k, count in enumerate(counts)]
 
 
@@ -91,8 +91,8 @@ def run_case(setting: MigrationSetting, pushes: Sequence[Push], case: str, chang
 
 def _medians(runs: Sequence[StrategyRun]) -> StrategyRun:
     """Return the runs of a case as one run, with the median seconds of each push; all runs have the same counts."""
-    seconds = [median(own) for own in zip(*(one.seconds for one in runs), strict=True)]
-    stall = [median(own) for own in zip(*(one.stall for one in runs), strict=True)]
+    seconds = [median(samples) for samples in zip(*(strategy_run.seconds for strategy_run in runs), strict=True)]
+    stall = [median(samples) for samples in zip(*(strategy_run.stall for strategy_run in runs), strict=True)]
     return replace(runs[0], seconds=seconds, stall=stall)
 
 
@@ -119,23 +119,30 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
             for case in CASES:
                 say(f"{name}, round {turn + 1}: {case}")
                 runs[case].append(run_case(setting, pushes, case, worked_off if case == MS else change))
-    agree(name, {f"{case} {turn}": one.results for case, own in runs.items() for turn, one in enumerate(own)})
-    found = {case: _medians(own) for case, own in runs.items()}
+    agree(
+        name,
+        {
+            f"{case} {turn}": strategy_run.results
+            for case, turns in runs.items()
+            for turn, strategy_run in enumerate(turns)
+        },
+    )
+    medians = {case: _medians(turns) for case, turns in runs.items()}
     # The factor comes from these runs, not from the run above, because the speed of the machine may have changed.
-    factor = slow_down(found[OLD_ONLY].seconds, stream_ms, load)
+    factor = slow_down(medians[OLD_ONLY].seconds, stream_ms, load)
     rows: list[Row] = []
-    for case, one in found.items():
-        served = serve(edges, one.seconds, factor, one.stall)
-        summary = _summary(one, found[NEW_ONLY], served, edges, change, factor, setting.w_ms)
+    for case, median_run in medians.items():
+        served = serve(edges, median_run.seconds, factor, median_run.stall)
+        summary = _summary(median_run, medians[NEW_ONLY], served, edges, change, factor, setting.w_ms)
         rows.append({"shows": "case", "case": case, "slow_down": factor, **summary})
-        values = zip(served.done, one.entries, strict=True) if series == "entries" else None
-        for ms, value in values or rates(served.done, one.results, RATE_MS):
+        values = zip(served.done, median_run.entries, strict=True) if series == "entries" else None
+        for ms, value in values or rates(served.done, median_run.results, RATE_MS):
             rows.append({"shows": series, "case": case, "ms": ms, series: value})
     return rows
 
 
 def _summary(
-    one: StrategyRun,
+    strategy_run: StrategyRun,
     new: StrategyRun,
     served: ServiceTimes,
     edges: Sequence[float],
@@ -151,14 +158,14 @@ def _summary(
     after = range(change, len(edges))
     return {
         "changed_ms": changed,
-        "stall_ms": 1e3 * factor * sum(one.stall),
-        "silence_ms": longest_silence(served.done, one.results, before, end),
-        "silence_before_ms": longest_silence(served.done, one.results, before - 2 * w_ms, before),
-        "level_ms": level_ms(one.entries, new.entries, served, change),
-        "stage_entries": sum(one.entries[k] for k in stage) / len(stage) if stage else None,
-        "stage_results": sum(one.results[k] for k in stage),
-        "mean_entries": sum(one.entries[k] for k in after) / len(after) if len(after) else None,
-        "load": factor * 1e3 * (sum(one.seconds) + sum(one.stall)) / edges[-1],
+        "stall_ms": 1e3 * factor * sum(strategy_run.stall),
+        "silence_ms": longest_silence(served.done, strategy_run.results, before, end),
+        "silence_before_ms": longest_silence(served.done, strategy_run.results, before - 2 * w_ms, before),
+        "level_ms": level_ms(strategy_run.entries, new.entries, served, change),
+        "stage_entries": sum(strategy_run.entries[k] for k in stage) / len(stage) if stage else None,
+        "stage_results": sum(strategy_run.results[k] for k in stage),
+        "mean_entries": sum(strategy_run.entries[k] for k in after) / len(after) if len(after) else None,
+        "load": factor * 1e3 * (sum(strategy_run.seconds) + sum(strategy_run.stall)) / edges[-1],
         "behind_ms": served.done[-1] - edges[-1],
     }
 
@@ -167,7 +174,7 @@ def _points(setting: MigrationSetting, scale: int, load: float, full: bool) -> l
     sizes = {"change_ms": CHANGE_MS, "stream_ms": 50_000 if full else 16_000, "seed": SEED}
     repeats = 7 if full else 2
     settings = [replace(setting, scale=factor) for factor in (1, scale)]
-    return [{**one.columns(), "load": load, **sizes, "repeats": repeats} for one in settings]
+    return [{**scaled.columns(), "load": load, **sizes, "repeats": repeats} for scaled in settings]
 
 
 ABOUT = (

@@ -112,7 +112,7 @@ def count(setting: MigrationSetting, seed: int, strategy: str, change: bool) -> 
     per_plan = len(runtime.metrics()["hops"])
     if change:
         runtime.transition(NEW)
-    found = []
+    slices = []
     before = runtime.metrics()
     for end, push in zip(edges, pushes, strict=True):
         results = counted(runtime.push(*push))
@@ -120,28 +120,28 @@ def count(setting: MigrationSetting, seed: int, strategy: str, change: bool) -> 
         same = len(now["hops"]) == len(before["hops"])
         olds, news = (now["hops"][:per_plan], now["hops"][-per_plan:]) if same else ([], [])
         moved = {
-            name: sum(own[kind] - before["states"][name][kind] for kind in ("inserts", "expired"))
-            for name, own in now["states"].items()
+            name: sum(counts[kind] - before["states"][name][kind] for kind in ("inserts", "expired"))
+            for name, counts in now["states"].items()
         }
         old = _grown(olds, before["hops"][:per_plan]) if len(now["hops"]) > per_plan or not change else {}
-        found.append(Slice(end - start, old, _grown(news, before["hops"][-per_plan:]), moved, results))
+        slices.append(Slice(end - start, old, _grown(news, before["hops"][-per_plan:]), moved, results))
         before = now
-    return found
+    return slices
 
 
 def joined(hops: dict[tuple[str, str], int], left: str, right: str) -> int:
     """Return the matches of an operator: of the hops from one side, written "A B", to the other."""
     sides = ((left, right), (right, left))
-    return sum(n for (source, to), n in hops.items() for own, other in sides if source in own.split() and to == other)
+    return sum(n for (source, to), n in hops.items() for side, other in sides if source in side.split() and to == other)
 
 
 def _total(slices: Sequence[Slice], plan: str, left: str, right: str, first: float, last: float) -> int:
     """Return the matches of an operator in slices that end in (first, last], in ms since the transition."""
-    return sum(joined(getattr(one, plan), left, right) for one in slices if first < one.end <= last + 1e-6)
+    return sum(joined(getattr(piece, plan), left, right) for piece in slices if first < piece.end <= last + 1e-6)
 
 
 def _moved(slices: Sequence[Slice], names: str, first: float, last: float) -> int:
-    return sum(one.moved[name] for one in slices for name in names if first < one.end <= last + 1e-6)
+    return sum(piece.moved[name] for piece in slices for name in names if first < piece.end <= last + 1e-6)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def compared(setting: MigrationSetting, alone: Sequence[Slice], stage: Sequence[
     # The rate of B ⋈ C in the first W is that of eq. 7, so the pairs of the join above it are an integral over t.
     above_first, above_second = rate_bc * d * w**2 * (1 / 3 + 1 / 6) * cd, eq6(rate_bc, d, w)[1] * cd
     moved, once = eq5_moves(a, b, w), 2 * w * (b + c)
-    moves = [eq5_moves(b, c, w) / 2 + own for own in eq6_moves(b, c, w)]
+    moves = [eq5_moves(b, c, w) / 2 + in_new for in_new in eq6_moves(b, c, w)]
     twice = 2 * w_ms
 
     return {
@@ -207,7 +207,7 @@ def points(full: bool) -> list[Point]:
     """Return the points: windows at equal rates, and one at which A comes less often."""
     settings = [replace(SET_1, w_ms=w, scale=50) for w in ((500, 1_000, 2_000, 4_000) if full else (1_000,))]
     settings.append(replace(SET_3, w_ms=1_000, scale=10 if full else 4))
-    return [{**own.columns(), "seeds": 20 if full else 3, "seed": 31} for own in settings]
+    return [{**setting.columns(), "seeds": 20 if full else 3, "seed": 31} for setting in settings]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -216,29 +216,29 @@ def measure(point: Point, say: Say) -> list[Row]:
     w_ms = setting.w_ms
     _, b, c, _ = setting.rates
     name = f"windows of {w_ms} ms, scale {setting.scale}"
-    found: dict[str, list[CountComparison]] = {}
+    comparisons: dict[str, list[CountComparison]] = {}
     stages = []
     for turn in range(point["seeds"]):
         say(f"{name}, arrivals {turn + 1} of {point['seeds']}")
         alone = count(setting, point["seed"] + turn, "symmetric-hash", False)
         stage = count(setting, point["seed"] + turn, "parallel-track", True)
-        agree(name, {"alone": [one.results for one in alone], "stage": [one.results for one in stage]})
+        agree(name, {"alone": [piece.results for piece in alone], "stage": [piece.results for piece in stage]})
         stages.append(stage)
         for quantity, values in compared(setting, alone, stage).items():
-            found.setdefault(quantity, []).append(values)
+            comparisons.setdefault(quantity, []).append(values)
     rows: list[Row] = []
-    for quantity, own in found.items():
-        measured = mean(one.measured for one in own)
+    for quantity, of_quantity in comparisons.items():
+        measured = mean(comparison.measured for comparison in of_quantity)
         rows.append(
             {
                 "shows": "count",
                 "quantity": quantity,
-                "printed": own[0].printed,
-                "meant": own[0].meant,
-                "here": own[0].here,
+                "printed": of_quantity[0].printed,
+                "meant": of_quantity[0].meant,
+                "here": of_quantity[0].here,
                 "measured": measured,
-                "deviation": measured / own[0].meant - 1,
-                "deviation_here": measured / own[0].here - 1,
+                "deviation": measured / of_quantity[0].meant - 1,
+                "deviation_here": measured / of_quantity[0].here - 1,
             }
         )
     sigma = setting.sigmas[1] / setting.scale

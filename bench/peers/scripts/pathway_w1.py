@@ -57,14 +57,19 @@ def join(arrivals: pw.Table, span: int) -> pw.Table:
     forget = pw.temporal.common_behavior(delay=None, cutoff=span, keep_results=True)
     joined = None
     for i, name in enumerate(STREAMS):
-        own = arrivals.filter(pw.this.source == name)
-        own = own.select(pw.this.k, **{f"t{name}": pw.this.ts, f"v{name}": pw.this.v})
+        stream = arrivals.filter(pw.this.source == name)
+        stream = stream.select(pw.this.k, **{f"t{name}": pw.this.ts, f"v{name}": pw.this.v})
         if joined is None:
-            joined = own
+            joined = stream
             continue
         columns = [f"{kind}{other}" for other in STREAMS[:i] for kind in "tv"]
         both = joined.interval_join(
-            own, joined.tR, own[f"t{name}"], pw.temporal.interval(-span, span), joined.k == own.k, behavior=forget
+            stream,
+            joined.tR,
+            stream[f"t{name}"],
+            pw.temporal.interval(-span, span),
+            joined.k == stream.k,
+            behavior=forget,
         )
         joined = both.select(
             k=pw.left.k,

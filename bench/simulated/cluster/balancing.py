@@ -97,9 +97,9 @@ class Balancer:
         busy       moving groups, which are not moved again
         """
         known = [*self.load.per_group, *[0.0] * (len(owners) - len(self.load.per_group))]
-        live = tuple(0.0 if owner < 0 else load for load, owner in zip(known, owners, strict=True))
+        live = tuple(0.0 if node < 0 else load for load, node in zip(known, owners, strict=True))
         self.load = Load(live, self.load.weight, self.load.batches).after(measured)
-        now = PartitionMap(tuple(max(owner, 0) for owner in owners), self._nodes)
+        now = PartitionMap(tuple(max(node, 0) for node in owners), self._nodes)
         planned = self.balance.policy.plan(now, self.load, self.period)
         self.period += 1
         pairs: dict[tuple[int, int], list[int]] = defaultdict(list)

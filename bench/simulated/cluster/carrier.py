@@ -120,10 +120,10 @@ class Carrier:
 
     # Machines
 
-    def _put(self, to: str, item: Any, node: int, life: int) -> None:
+    def _put(self, to: str, item: Any, node: int, losses: int) -> None:
         """Queue an arrived message at a node, unless the node was lost after the message was sent."""
         machine = self.machines[node]
-        if machine is None or self._lives[node] != life:
+        if machine is None or self._lives[node] != losses:
             return
         sent = machine.put(item)
         if machine.busy:
@@ -164,7 +164,7 @@ class Carrier:
         self.tell("lost", node)
         if restart is None:
             self.gone.add(node)
-            self.tell("removed", node, tuple(i for i, one in enumerate(self.machines) if one is not None))
+            self.tell("removed", node, tuple(i for i, machine in enumerate(self.machines) if machine is not None))
         else:
             self.at(self.time + restart, self._restart, node)
 

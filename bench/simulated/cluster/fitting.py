@@ -97,9 +97,9 @@ def _nonnegative(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.
     """Return x >= 0 with the least |a x - b|, by leaving out columns with a negative coefficient."""
     use = list(range(a.shape[1]))
     while True:
-        found = np.linalg.lstsq(a[:, use], b, rcond=None)[0]
-        if (found >= 0).all():
+        coefficients = np.linalg.lstsq(a[:, use], b, rcond=None)[0]
+        if (coefficients >= 0).all():
             x = np.zeros(a.shape[1])
-            x[use] = found
+            x[use] = coefficients
             return x
-        use.pop(int(found.argmin()))
+        use.pop(int(coefficients.argmin()))

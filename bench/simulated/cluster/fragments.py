@@ -90,25 +90,25 @@ class Fragments:
         """Return rows by group, those of keys in fragments with their fragments. O(rows of groups with such keys)."""
         if not self._targets:
             return pieces
-        found = dict(pieces)
+        by_group = dict(pieces)
         targets: dict[tuple[int, int], list[int]] = defaultdict(list)
         for group, target in self._targets.items():
-            if target.of in found:
+            if target.of in by_group:
                 targets[target.of, target.key].append(group)
         for (of, key), groups in targets.items():
-            rows = found[of]
+            rows = by_group[of]
             hot = np.flatnonzero(self.hashes(rows) == np.uint64(key))
             copies = [group for group in groups if not self._targets[group].dealt]
             if len(hot):
-                found |= dict.fromkeys(copies, rows.take(pa.array(hot)))
+                by_group |= dict.fromkeys(copies, rows.take(pa.array(hot)))
             dealt = [group for group in groups if self._targets[group].deals]
             if dealt and len(hot):
                 turns = (self._turn + np.arange(len(hot))) % (len(dealt) + 1)
                 self._turn += len(hot)
                 keep = np.ones(len(rows), np.bool_)
                 keep[hot[turns > 0]] = False
-                found[of] = rows.filter(pa.array(keep))
+                by_group[of] = rows.filter(pa.array(keep))
                 for turn, group in enumerate(dealt, 1):
                     if (turns == turn).any():
-                        found[group] = rows.take(pa.array(hot[turns == turn]))
-        return {group: rows for group, rows in found.items() if len(rows)}
+                        by_group[group] = rows.take(pa.array(hot[turns == turn]))
+        return {group: rows for group, rows in by_group.items() if len(rows)}

@@ -44,7 +44,7 @@ def most_frequent(splits: Sequence[SplitOperator], group: int, deals: Sequence[i
 
     deals   positions of the streams that may be dealt
     """
-    recent = [one.recent(group) for one in splits]
+    recent = [split.recent(group) for split in splits]
     keys, counts = np.unique(np.concatenate(recent), return_counts=True)
     if not len(keys):
         return None
@@ -89,18 +89,18 @@ class HotKeys:
         """
         mean = sum(nodes.values()) / len(nodes)
         bound = self.bound(list(nodes.values()))
-        own: dict[int, float] = {}
+        loads: dict[int, float] = {}
         for key, (first, *others) in fragments.items():
             known = frequent.get(first)
             share = known.share if known is not None and known.key == key else 0.0
-            own[key] = share * groups[first] + sum(groups[group] for group in others)
+            loads[key] = share * groups[first] + sum(groups[group] for group in others)
         hot = {
-            one.key: group
-            for group, one in frequent.items()
-            if one.key not in fragments and one.share * groups[group] > bound
+            candidate.key: group
+            for group, candidate in frequent.items()
+            if candidate.key not in fragments and candidate.share * groups[group] > bound
         }
         self._above = {key: self._above.get(key, 0) + 1 for key in hot}
-        self._below = {key: self._below.get(key, 0) + 1 for key, load in own.items() if load < bound / 2}
+        self._below = {key: self._below.get(key, 0) + 1 for key, load in loads.items() if load < bound / 2}
         emptiest = sorted(nodes, key=lambda node: (nodes[node], node))
         made = []
         for key, group in hot.items():

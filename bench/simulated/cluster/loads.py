@@ -70,18 +70,18 @@ class Loads:
         joined: dict[int, list[int]] = defaultdict(lambda: [0] * len(splits))
         for machine in machines:
             for (group, _), track in (machine.processor.tracks if machine else {}).items():
-                for i, own in enumerate(track.known.intervals):
-                    joined[group][i] = max(joined[group][i], own[-1][1] if own else 0)
+                for i, intervals in enumerate(track.known.intervals):
+                    joined[group][i] = max(joined[group][i], intervals[-1][1] if intervals else 0)
         rows = [
             {
                 "group": group,
-                "node": owner,
+                "node": node,
                 "rows": states[group].rows,
                 "entries": states[group].entries,
                 "waiting": waiting[group],
                 "joined": joined[group],
                 "work": self._before[group] + self._period[group],
             }
-            for group, owner in enumerate(manager.owners)
+            for group, node in enumerate(manager.owners)
         ]
         return pa.Table.from_pylist(rows, schema=GROUPS)

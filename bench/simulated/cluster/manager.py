@@ -55,7 +55,7 @@ class Manager:
         other = Manager(self._first, self.nodes, self._streams, self.options, self._protocols)
         for name, arguments in self.journal:
             getattr(other, name)(*arguments)
-        return other, [one for move in other.running for one in (move.now.send if move.now else ())]
+        return other, [message for move in other.running for message in (move.now.send if move.now else ())]
 
     @property
     def running(self) -> list[Move]:
@@ -101,8 +101,8 @@ class Manager:
     def _again(self, group: int) -> None:
         """Request the next move of a fragment, if it waits for one that is not running."""
         how = {"replicated": "fragment", "gathering": "gather"}.get(self.fragments[group].state)
-        asked = [one for one in self.moves if one.how == how and group in one.groups]
-        known = any(one.state in ("waiting", "running") for one in asked)
+        asked = [move for move in self.moves if move.how == how and group in move.groups]
+        known = any(move.state in ("waiting", "running") for move in asked)
         if how is not None and not known:
             self.moves.append(Move(len(self.moves), how, self.owners[group], self.owners[group], (group,)))
 
@@ -224,15 +224,17 @@ class Manager:
             for group in move.groups if move.epochs else ():
                 homes[group] = move.receiver if move.committed or move.how == "recover" else move.sender
                 drops[group] = {move.sender, move.receiver}
-        waiting = {one.groups[0] for one in self.moves if one.state == "waiting" and one.how == "fragment"}
-        for group, owner in enumerate(self.owners):
-            if owner == node and group not in self._locked and group not in waiting:
+        waiting = {
+            pending.groups[0] for pending in self.moves if pending.state == "waiting" and pending.how == "fragment"
+        }
+        for group, host in enumerate(self.owners):
+            if host == node and group not in self._locked and group not in waiting:
                 homes.setdefault(group, node)
                 drops.setdefault(group, {node})
         if heirs is not None:
             turns = [group for group in sorted(homes) if homes[group] == node]
             for turn, group in enumerate(turns):
-                others = [one for one in drops[group] if one != node and one not in self.down]
+                others = [peer for peer in drops[group] if peer != node and peer not in self.down]
                 homes[group] = others[0] if others else heirs[turn % len(heirs)]
         for home in sorted(set(homes.values())):
             groups = tuple(group for group in sorted(homes) if homes[group] == home)
@@ -240,10 +242,10 @@ class Manager:
             self.moves.append(move)
             self._lock(move)
             self.settle(move)
-            rest = {one for group in groups for one in drops[group]} - {home} - self.down
+            rest = {peer for group in groups for peer in drops[group]} - {home} - self.down
             move.steps = self._protocols["recover"](self, move)
             message = Message("DropPartitions", move.number, groups, {"epochs": dict(move.epochs)})
-            sent += [(processor(one), message) for one in sorted(rest)]
+            sent += [(processor(peer), message) for peer in sorted(rest)]
             sent += self._next(move, None)
         return sent
 

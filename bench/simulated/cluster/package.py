@@ -66,9 +66,9 @@ class _Copies(Memory):
     def kept(self, value: Any) -> Any:
         """Return parts with places instead of arrays."""
         if isinstance(value, dict):
-            return {name: self.kept(one) for name, one in value.items()}
+            return {name: self.kept(part) for name, part in value.items()}
         if isinstance(value, list | tuple):
-            return [self.kept(one) for one in value]
+            return [self.kept(part) for part in value]
         if isinstance(value, np.ndarray | pa.Array | memoryview):
             self.copies.append(np.array(value, order="C") if isinstance(value, np.ndarray) else value)
             return len(self.copies) - 1

@@ -55,7 +55,9 @@ class Partitioned:
         if not query.graph.timed:
             raise QueryError("no stream has a Range window, so no row is ever old; give a stream a Range window")
         names = [stream.name for stream in query.streams]
-        everywhere = [c for c, one in enumerate(query.classes) if all(name in one.columns for name in names)]
+        everywhere = [
+            c for c, key_class in enumerate(query.classes) if all(name in key_class.columns for name in names)
+        ]
         if not everywhere:
             raise QueryError(
                 f"no attribute class has columns of all streams {', '.join(names)}: rows cannot be partitioned so that"
@@ -88,12 +90,12 @@ class Partitioned:
 
         Raises InputError for rows that do not fit.
         """
-        own = self.query.streams[stream]
-        batch = checked_rows(rows, own.schema, own.place)
+        source = self.query.streams[stream]
+        batch = checked_rows(rows, source.schema, source.place)
         own_filter = self._filters[stream]
         if own_filter is not None:
             batch = own_filter.filter(batch)
-        ticks = checked_times(own, batch, self.query.time_type)
+        ticks = checked_times(source, batch, self.query.time_type)
         groups = self.groups_of(self.hashes(stream, batch))
         return batch.append_column(_ADDED[0], pa.array(ticks, pa.int64())), groups
 
@@ -116,7 +118,9 @@ class Partitioned:
         components = self.query.classes[self.by].columns[name]
         values = key if isinstance(key, tuple) else (key,)
         schema = self.query.streams[0].schema
-        derived = next((one for component in components for one in component if isinstance(one, Derived)), None)
+        derived = next(
+            (column for component in components for column in component if isinstance(column, Derived)), None
+        )
         if derived is not None:
             raise InputError(f"key {key!r}: the key {derived} is computed, so it has no value to pass; name no key")
         if len(values) != len(components):
@@ -130,10 +134,10 @@ class Partitioned:
             }
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
             raise InputError(f"key {key!r} does not fit the key of stream {name}: {problem}") from problem
-        (found,) = self.hashes(0, pa.record_batch(columns)).tolist()
-        if not found:
+        (hashed,) = self.hashes(0, pa.record_batch(columns)).tolist()
+        if not hashed:
             raise InputError(f"key {key!r}: rows with this key join no others")
-        return int(found)
+        return int(hashed)
 
     def pieces(self, rows: pa.RecordBatch, groups: np.ndarray) -> dict[int, pa.RecordBatch]:
         """Return the rows of each group, in their order. O(rows log rows)."""

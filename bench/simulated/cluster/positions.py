@@ -27,7 +27,7 @@ class Positions:
     __slots__ = ("intervals",)
 
     def __init__(self, intervals: Iterable[Iterable[Interval]]) -> None:
-        self.intervals: tuple[tuple[Interval, ...], ...] = tuple(tuple(own) for own in intervals)
+        self.intervals: tuple[tuple[Interval, ...], ...] = tuple(tuple(ranges) for ranges in intervals)
 
     @classmethod
     def none(cls, splits: int) -> Positions:
@@ -35,7 +35,7 @@ class Positions:
         return cls([()] * splits)
 
     def __repr__(self) -> str:
-        return f"Positions({[list(own) for own in self.intervals]})"
+        return f"Positions({[list(ranges) for ranges in self.intervals]})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Positions) and self.intervals == other.intervals
@@ -53,13 +53,13 @@ class Positions:
                 merged[-1] = (merged[-1][0], max(merged[-1][1], high))
             else:
                 merged.append((low, high))
-        return Positions([merged if i == split else own for i, own in enumerate(self.intervals)])
+        return Positions([merged if i == split else ranges for i, ranges in enumerate(self.intervals)])
 
     def without(self, other: Positions) -> Positions:
         """Return the positions that `other` does not have. O(product of the numbers of intervals)."""
         left = []
-        for own, others in zip(self.intervals, other.intervals, strict=True):
-            pieces = list(own)
+        for ranges, others in zip(self.intervals, other.intervals, strict=True):
+            pieces = list(ranges)
             for low, high in others:
                 pieces = [
                     piece
@@ -76,19 +76,19 @@ class Positions:
 
     def contain(self, split: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return bool[rows]: whether each position of a split is in the set."""
-        found = np.zeros(len(positions), np.bool_)
+        inside = np.zeros(len(positions), np.bool_)
         for low, high in self.intervals[split]:
-            found |= (positions >= low) & (positions < high)
-        return found
+            inside |= (positions >= low) & (positions < high)
+        return inside
 
     def contain_all(self, columns: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
         """Return bool[results]: whether all components of a result are in the set, given their positions by split."""
-        found = np.ones(len(columns[0]), np.bool_)
+        inside = np.ones(len(columns[0]), np.bool_)
         for split, positions in enumerate(columns):
-            found &= self.contain(split, positions)
-        return found
+            inside &= self.contain(split, positions)
+        return inside
 
     @property
     def rows(self) -> int:
         """The number of positions."""
-        return sum(high - low for own in self.intervals for low, high in own)
+        return sum(high - low for ranges in self.intervals for low, high in ranges)

@@ -28,8 +28,8 @@ class Processor(Tracks):
     def __init__(self, query: Partitioned, node: int, setting: EngineSetting, owners: Sequence[int] = ()) -> None:
         super().__init__(query, node, setting)
         self.sender, self.receiver = Sender(self), Receiver(self)
-        for group, owner in enumerate(owners):
-            if owner == node:
+        for group, host in enumerate(owners):
+            if host == node:
                 self.begin((group, 0)).start()
                 self.tracks[group, 0].heard = set(range(self.splits))
 
@@ -87,8 +87,8 @@ class Processor(Tracks):
     def receive(self, message: Message) -> list[Sent]:
         """Take a control message or a package, and return the messages to send."""
         handler: Callable[[Message], list[Sent]] | None = None
-        for one in (self, self.sender, self.receiver):
-            handler = handler or getattr(one, f"on_{message.kind}", None)
+        for side in (self, self.sender, self.receiver):
+            handler = handler or getattr(side, f"on_{message.kind}", None)
         if handler is None:
             raise InputError(f"node {self.node} does not know message {message.kind!r}")
         return self.flush() + handler(message)

@@ -30,7 +30,7 @@ def _state(manager: Manager, move: Move) -> Steps:
     sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
     if (yield from manager.chosen(move)) is None:
         return
-    deactivated = {(one, "Deactivated") for one in (sender, *splits)}
+    deactivated = {(process, "Deactivated") for process in (sender, *splits)}
     yield MoveStep(manager.ask(move, "DeactivatePartitions", [sender, *splits]), deactivated)
     yield MoveStep(manager.ask(move, "SendPartitions", [sender]), {(receiver, "Received")})
     manager.settle(move)
@@ -60,7 +60,7 @@ def _recover(manager: Manager, move: Move) -> Steps:
     receiver, splits = processor(move.receiver), manager.splits
     answers = yield MoveStep(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
     given = answers[UNION, "Fenced"].content["given"]
-    watermarks = {group: needed_from(own) for group, own in given.items()}
+    watermarks = {group: needed_from(records) for group, records in given.items()}
     rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
     yield MoveStep(rebuild, {(receiver, "Recovered")})
     for group in move.groups:
@@ -71,27 +71,29 @@ def _recover(manager: Manager, move: Move) -> Steps:
 def _fragment(manager: Manager, move: Move) -> Steps:
     """Replicate the key at all splits, build the track of the fragment from their logs, and then deal rows to it."""
     ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
-    own = manager.fragments[group]
-    replicate = manager.ask(move, "ReplicateKey", splits, of=own.of, key=own.key, dealt=own.dealt, since=own.since)
-    yield MoveStep(replicate, {(one, "Replicated") for one in splits})
+    fragment = manager.fragments[group]
+    replicate = manager.ask(
+        move, "ReplicateKey", splits, of=fragment.of, key=fragment.key, dealt=fragment.dealt, since=fragment.since
+    )
+    yield MoveStep(replicate, {(split, "Replicated") for split in splits})
     nothing: dict[int, tuple[EmittedResults, ...]] = {group: ()}
     build = manager.ask(
         move, "RecoverPartitions", [receiver, *splits], given=nothing, watermarks={group: needed_from(())}
     )
     yield MoveStep(build, {(receiver, "Recovered")})
     manager.settle(move)
-    if own.state == "replicated":
-        own.state = "dealt"
-    yield MoveStep(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
+    if fragment.state == "replicated":
+        fragment.state = "dealt"
+    yield MoveStep(manager.ask(move, "DealKey", [splits[fragment.dealt]]), set())
 
 
 def _gather(manager: Manager, move: Move) -> Steps:
     """Deal no more rows to the fragment, and delete the fragment when its rows can no longer join."""
     ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
-    own = manager.fragments[group]
-    gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
+    fragment = manager.fragments[group]
+    gather = manager.ask(move, "GatherKey", [receiver, splits[fragment.dealt]], dealt=fragment.dealt)
     yield MoveStep(gather, {(receiver, "AllOldPurged")})
-    move.committed, own.state, manager.owners[group] = True, "gathered", -1
+    move.committed, fragment.state, manager.owners[group] = True, "gathered", -1
     yield MoveStep(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
 
 
@@ -101,12 +103,14 @@ def needed_from(given: tuple[EmittedResults, ...]) -> int:
     given   records of the results of a group's tracks, in the order of their epochs
     """
     marks = []
-    for k, one in enumerate(given):
-        endless = any(own and own[-1][1] == ENDLESS for region in one.elsewhere for own in region.intervals)
+    for k, record in enumerate(given):
+        endless = any(
+            intervals and intervals[-1][1] == ENDLESS for region in record.elsewhere for intervals in region.intervals
+        )
         if endless and k == len(given) - 1:
             return -FOREVER  # the receiver of a PTLB move has emitted no results
-        if not one.final or k == len(given) - 1:
-            marks.append(one.watermark)
+        if not record.final or k == len(given) - 1:
+            marks.append(record.watermark)
     return min(marks, default=-FOREVER)
 
 

@@ -41,8 +41,8 @@ class Receiving:
 class Receiver:
     """The receiving side of a processor."""
 
-    def __init__(self, owner: Tracks) -> None:
-        self.owner = owner
+    def __init__(self, host: Tracks) -> None:
+        self.host = host
         self.receiving: dict[Key, Receiving] = {}
 
     def forget(self, key: Key) -> None:
@@ -52,12 +52,12 @@ class Receiver:
     def opened(self, key: Key, entry: Entry) -> None:
         """Make the track that the first entry of a split begins; a track of MSLB or JIT must exist before."""
         if entry.open == "parallel":
-            self.owner.note(key[0], self.owner.begin(key).start())
+            self.host.note(key[0], self.host.begin(key).start())
         elif entry.open == "recover":
             self._begin(key, "recover", entry.move)
 
     def _begin(self, key: Key, how: str, move: int) -> Receiving:
-        self.owner.begin(key)
+        self.host.begin(key)
         self.receiving[key] = Receiving(how, move)
         return self.receiving[key]
 
@@ -73,36 +73,36 @@ class Receiver:
 
     def _release(self, key: Key, receiving: Receiving, split: int) -> None:
         for entry in receiving.held.pop(split, []):
-            self.owner.take(key, split, entry)
+            self.host.take(key, split, entry)
 
     # MSLB
 
     def on_ReceivePartitions(self, message: Message) -> list[Sent]:
         """Insert matching states, and compute the other states."""
-        self.owner.expect(message.move, "Received", message.groups)
+        self.host.expect(message.move, "Received", message.groups)
         sent: list[Sent] = []
         for group, (package, given) in message.content["packages"].items():
             key = group, message.content["epochs"][group]
-            if key[1] < self.owner.least[group] or key in self.owner.tracks:
+            if key[1] < self.host.least[group] or key in self.host.tracks:
                 continue
-            track = self.owner.begin(key)
-            self.owner.note(group, track.start(package))
+            track = self.host.begin(key)
+            self.host.note(group, track.start(package))
             track.before, track.given, track.committed = package.known, given, package.known
-            sent += self.owner.report(message.move, "Received", group)
+            sent += self.host.report(message.move, "Received", group)
         return sent
 
     # JIT
 
     def on_BaseWindows(self, message: Message) -> list[Sent]:
         """Load base windows, from the sender in one package or from the logs in one message per split."""
-        owner, content = self.owner, message.content
+        host, content = self.host, message.content
         sent: list[Sent] = []
-        owner.expect(message.move, "Copied", message.groups)
-        owner.expect(message.move, "Switched", message.groups)
+        host.expect(message.move, "Copied", message.groups)
+        host.expect(message.move, "Switched", message.groups)
         for group in message.groups:
             key = group, content["epochs"][group]
             receiving = self.receiving.get(key)
-            if key[1] < owner.least[group] or (key in owner.tracks and receiving is None):
+            if key[1] < host.least[group] or (key in host.tracks and receiving is None):
                 continue
             receiving = receiving or self._begin(key, "jit", message.move)
             if "packages" in content:
@@ -110,22 +110,22 @@ class Receiver:
             else:
                 receiving.log = True
                 receiving.base[content["split"]] = message
-                if len(receiving.base) < owner.splits:
+                if len(receiving.base) < host.splits:
                     continue
-                rows = [receiving.base[i].content["rows"][group] for i in range(owner.splits)]
+                rows = [receiving.base[i].content["rows"][group] for i in range(host.splits)]
                 package = Package(content["known"][group], rows, content["watermarks"][group])
-            if owner.tracks[key].runtime is None:
-                owner.note(group, owner.tracks[key].start(package))
-            sent += owner.report(message.move, "Copied", group)
+            if host.tracks[key].runtime is None:
+                host.note(group, host.tracks[key].start(package))
+            sent += host.report(message.move, "Copied", group)
         return sent
 
     def on_RemainingPartitions(self, message: Message) -> list[Sent]:
         """Join the rows that the sender joined since the copy, without their results, and begin to emit results."""
-        owner = self.owner
+        host = self.host
         sent: list[Sent] = []
         for group, (package, given) in message.content["packages"].items():
             key = group, message.content["epochs"][group]
-            receiving, track = self.receiving.get(key), owner.tracks.get(key)
+            receiving, track = self.receiving.get(key), host.tracks.get(key)
             if receiving is None or track is None or receiving.known:
                 continue
             track.before, track.given = package.known, given
@@ -134,17 +134,17 @@ class Receiver:
             if not receiving.log:
                 track.known = package.known
             results, work = track.push(track.watermark)
-            owner.note(group, work)
+            host.note(group, work)
             if results is not None and results.num_rows:
                 sent.append((UNION, ResultCommit(*key, results, track.as_given())))
             if not receiving.log:
                 # Rows that the sender has joined since the copy will still come from the logs.
-                track.floor = [package.watermark] * owner.splits
+                track.floor = [package.watermark] * host.splits
             receiving.known = True
             if receiving.log:
                 for split in list(receiving.held):
                     self._release(key, receiving, split)
-            sent += owner.flush() + self.settled(key)
+            sent += host.flush() + self.settled(key)
         return sent
 
     def on_ForwardedRows(self, message: Message) -> list[Sent]:
@@ -153,15 +153,15 @@ class Receiver:
         for entry in message.content["entries"]:
             key = entry.group, entry.epoch
             receiving = self.receiving.get(key)
-            if receiving is None or key not in self.owner.tracks:
+            if receiving is None or key not in self.host.tracks:
                 continue
             live.append(key)
             if entry.end:
                 receiving.ended.add(split)
                 self._release(key, receiving, split)
             else:
-                self.owner.take(key, split, entry)
-        return self.owner.flush() + [one for key in live for one in self.settled(key)]
+                self.host.take(key, split, entry)
+        return self.host.flush() + [answer for key in live for answer in self.settled(key)]
 
     on_EndOfPartitions = on_ForwardedRows
 
@@ -170,39 +170,39 @@ class Receiver:
         receiving = self.receiving.get(key)
         if receiving is None or receiving.how != "jit" or not receiving.known:
             return []
-        n = self.owner.splits
-        if len(self.owner.tracks[key].heard) < n or (not receiving.log and len(receiving.ended) < n):
+        n = self.host.splits
+        if len(self.host.tracks[key].heard) < n or (not receiving.log and len(receiving.ended) < n):
             return []
         del self.receiving[key]
-        return self.owner.flush() + self.owner.report(receiving.move, "Switched", key[0])
+        return self.host.flush() + self.host.report(receiving.move, "Switched", key[0])
 
     # After a loss
 
     def on_RecoverPartitions(self, message: Message) -> list[Sent]:
         """Drop older tracks of groups, and build the groups again from the logs of the splits."""
-        sent = self.owner.on_DropPartitions(message)
-        self.owner.expect(message.move, "Recovered", message.groups)
+        sent = self.host.on_DropPartitions(message)
+        self.host.expect(message.move, "Recovered", message.groups)
         for group in message.groups:
             key = group, message.content["epochs"][group]
             receiving = self.receiving.get(key)
             if receiving is None:
-                if key in self.owner.tracks:
+                if key in self.host.tracks:
                     continue
                 receiving = self._begin(key, "recover", message.move)
-            self.owner.tracks[key].given = message.content["given"][group]
+            self.host.tracks[key].given = message.content["given"][group]
             receiving.known, receiving.watermark = True, message.content["watermarks"][group]
             sent += self._rebuilt(key, receiving)
         return sent
 
     def _rebuilt(self, key: Key, receiving: Receiving) -> list[Sent]:
         """Build a track when all rows have come: load rows whose results were emitted, and join the others."""
-        owner = self.owner
-        if not receiving.known or len(receiving.held) < owner.splits:
+        host = self.host
+        if not receiving.known or len(receiving.held) < host.splits:
             return []
         del self.receiving[key]
-        track = owner.tracks[key]
-        done = complete(track.given, owner.splits)
-        first = [receiving.held[i][0] for i in range(owner.splits)]
+        track = host.tracks[key]
+        done = complete(track.given, host.splits)
+        first = [receiving.held[i][0] for i in range(host.splits)]
         loaded: list[pa.RecordBatch | None] = []
         watermark = receiving.watermark
         for i, entry in enumerate(first):
@@ -213,22 +213,22 @@ class Receiver:
                 rest = entry.rows.filter(pa.array(~have)) if not have.all() else None
                 receiving.held[i][0] = entry._replace(rows=rest)
                 watermark = watermark if rest is None else min(watermark, oldest(rest))
-        owner.note(key[0], track.start(Package(done, loaded, watermark)))
-        for split in range(owner.splits):
+        host.note(key[0], track.start(Package(done, loaded, watermark)))
+        for split in range(host.splits):
             self._release(key, receiving, split)
-        return owner.flush() + owner.report(receiving.move, "Recovered", key[0])
+        return host.flush() + host.report(receiving.move, "Recovered", key[0])
 
 
 def complete(given: tuple[EmittedResults, ...], splits: int) -> Positions:
     """Return a large set of rows such that all results among these rows were emitted."""
-    found: list[Positions] = []
-    for one in given:
-        own = one.known
-        for region in one.elsewhere:
-            if not any(other.covers(region) for other in found):
-                own = own.without(region)
-        found.append(own)
-    return max(found, key=lambda one: one.rows, default=Positions.none(splits))
+    candidates: list[Positions] = []
+    for record in given:
+        known = record.known
+        for region in record.elsewhere:
+            if not any(other.covers(region) for other in candidates):
+                known = known.without(region)
+        candidates.append(known)
+    return max(candidates, key=lambda positions: positions.rows, default=Positions.none(splits))
 
 
 __all__ = ["Receiver", "Receiving", "complete"]

@@ -108,7 +108,7 @@ class MessageLog:
         if isinstance(item, Message):
             return MESSAGE_BYTES + 8 * len(item.groups) + item.nbytes
         if isinstance(item, RowsMessage):
-            return MESSAGE_BYTES + sum(one.rows.nbytes for one in item.entries if one.rows is not None)
+            return MESSAGE_BYTES + sum(entry.rows.nbytes for entry in item.entries if entry.rows is not None)
         assert isinstance(item, ResultCommit)
         return MESSAGE_BYTES + (0 if item.results is None else item.results.nbytes)
 
@@ -132,7 +132,8 @@ class MessageLog:
         """Return the messages as a table."""
         columns = zip(*self.rows, strict=True) if self.rows else [[] for _ in MESSAGES]
         return pa.Table.from_arrays(
-            [pa.array(list(own), field.type) for own, field in zip(columns, MESSAGES, strict=True)], schema=MESSAGES
+            [pa.array(list(column), field.type) for column, field in zip(columns, MESSAGES, strict=True)],
+            schema=MESSAGES,
         )
 
 
@@ -171,9 +172,9 @@ class MoveLog:
 
     def sent(self, message: Message, moves: Sequence[Move], now: float) -> None:
         """Record a message of the manager."""
-        own = self.times[message.move]
-        own.began = now if own.began is None else own.began
-        own.ended = now
+        times = self.times[message.move]
+        times.began = now if times.began is None else times.began
+        times.ended = now
         move = moves[message.move]
         for group in move.groups if move.epochs else ():
             self._senders[move.sender, group] = message.move
@@ -181,10 +182,10 @@ class MoveLog:
 
     def at_split(self, message: Message, now: float) -> None:
         """Record that a split takes a message."""
-        own = self.times[message.move]
-        own.ended = now
-        if message.kind == "DeactivatePartitions" and own.stopped is None:
-            own.stopped = now
+        times = self.times[message.move]
+        times.ended = now
+        if message.kind == "DeactivatePartitions" and times.stopped is None:
+            times.stopped = now
 
     def worked(self, node: int, done: MachineTurn, moves: Sequence[Move], now: float) -> None:
         """Record the beginning of a node's turn."""
@@ -196,12 +197,12 @@ class MoveLog:
             if number is not None and moves[number].state == "running":
                 self.times[number].receiver_work += seconds
         if done.message is not None:
-            own, move = self.times[done.message.move], moves[done.message.move]
+            times, move = self.times[done.message.move], moves[done.message.move]
             handled = done.seconds - sum(done.by_group.values())
-            own.sender_work += handled if node == move.sender else 0.0
-            own.receiver_work += handled if node == move.receiver else 0.0
+            times.sender_work += handled if node == move.sender else 0.0
+            times.receiver_work += handled if node == move.receiver else 0.0
             if done.message.kind == "SwitchPartitions":
-                own.stopped = now
+                times.stopped = now
 
     def finished(self, done: MachineTurn, now: float) -> None:
         """Record the end of a node's turn."""
@@ -222,24 +223,24 @@ class MoveLog:
         for group, load in loads.items():
             self._loads[owners[group]] += load
         for number, sender in list(self._open.items()):
-            own = self.times[number]
-            if moves[number].state != "running" and own.ended is not None and own.ended <= self._period:
-                own.measured_gain = own.before - self._loads[sender]
+            times = self.times[number]
+            if moves[number].state != "running" and times.ended is not None and times.ended <= self._period:
+                times.measured_gain = times.before - self._loads[sender]
                 del self._open[number]
         self._period = now
 
     def predicted(self, move: Move, gain: float, cost: float) -> None:
         """Record the prediction of a policy for a move that it has requested."""
-        own = self.times[move.number]
-        own.predicted_gain, own.predicted_cost, own.before = gain, cost, self._loads[move.sender]
+        times = self.times[move.number]
+        times.predicted_gain, times.predicted_cost, times.before = gain, cost, self._loads[move.sender]
         self._open[move.number] = move.sender
 
     def table(self, moves: Sequence[Move], log: MessageLog | None = None) -> pa.Table:
         """Return the moves as a table."""
         rows = []
         for move in moves:
-            own = self.times[move.number]
-            pause = 0.0 if own.stopped is None or own.resumed is None else own.resumed - own.stopped
+            times = self.times[move.number]
+            pause = 0.0 if times.stopped is None or times.resumed is None else times.resumed - times.stopped
             rows.append(
                 {
                     "move": move.number,
@@ -248,17 +249,17 @@ class MoveLog:
                     "sender": move.sender,
                     "receiver": move.receiver,
                     "state": move.state,
-                    "asked": own.asked,
-                    "began": own.began,
-                    "ended": own.ended,
+                    "asked": times.asked,
+                    "began": times.began,
+                    "ended": times.ended,
                     "pause": pause,
-                    "sender_work": own.sender_work,
-                    "receiver_work": own.receiver_work,
-                    "messages": 0 if log is None else sum(one[0] == move.number for one in log.rows),
-                    "bytes": 0 if log is None else sum(one[7] for one in log.rows if one[0] == move.number),
-                    "predicted_gain": own.predicted_gain,
-                    "measured_gain": own.measured_gain,
-                    "predicted_cost": own.predicted_cost,
+                    "sender_work": times.sender_work,
+                    "receiver_work": times.receiver_work,
+                    "messages": 0 if log is None else sum(row[0] == move.number for row in log.rows),
+                    "bytes": 0 if log is None else sum(row[7] for row in log.rows if row[0] == move.number),
+                    "predicted_gain": times.predicted_gain,
+                    "measured_gain": times.measured_gain,
+                    "predicted_cost": times.predicted_cost,
                 }
             )
         return pa.Table.from_pylist(rows, schema=MOVES)

@@ -41,8 +41,8 @@ class Sending:
 class Sender:
     """The sending side of a processor."""
 
-    def __init__(self, owner: Tracks) -> None:
-        self.owner = owner
+    def __init__(self, host: Tracks) -> None:
+        self.host = host
         self.sending: dict[Key, Sending] = {}
         self._asked_for: list[Message] = []
         """Requests for groups that are not complete at this node."""
@@ -61,7 +61,7 @@ class Sender:
     def _tracks(self, message: Message) -> list[tuple[Key, GroupTrack]]:
         """Return the tracks at this node that a message names."""
         keys = [(group, message.content["old_epochs"][group]) for group in message.groups]
-        return [(key, self.owner.tracks[key]) for key in keys if key in self.owner.tracks]
+        return [(key, self.host.tracks[key]) for key in keys if key in self.host.tracks]
 
     def on_ComputePartitionsToMove(self, message: Message) -> list[Sent]:
         """Answer with the groups: the requested groups, or groups whose rows add up to about an amount.
@@ -71,31 +71,31 @@ class Sender:
         keys = [(group, message.content["old_epochs"].get(group)) for group in message.groups]
         amount = message.content["amount"]
         if amount is None and not all(self._whole(key) for key in keys):
-            if message not in self._asked_for and all(key[1] >= self.owner.least[key[0]] for key in keys):
+            if message not in self._asked_for and all(key[1] >= self.host.least[key[0]] for key in keys):
                 self._asked_for.append(message)
             return []
         return self._chosen(message, amount)
 
     def _whole(self, key: Key) -> bool:
         """Return whether this node has a track, and all splits send to it."""
-        track = self.owner.tracks.get(key)
-        return track is not None and len(track.heard) == self.owner.splits and not self.owner.receives(key)
+        track = self.host.tracks.get(key)
+        return track is not None and len(track.heard) == self.host.splits and not self.host.receives(key)
 
     def due(self) -> list[Sent]:
         """Return answers and reports that waited for rows."""
         asked, self._asked_for = self._asked_for, []
-        return [one for message in asked for one in self.on_ComputePartitionsToMove(message)] + self.purged()
+        return [answer for message in asked for answer in self.on_ComputePartitionsToMove(message)] + self.purged()
 
     def _chosen(self, message: Message, amount: float | None) -> list[Sent]:
-        owner = self.owner
+        host = self.host
         groups = list(message.groups)
         if amount is not None:
-            live = [key for key in owner.tracks if key[0] in message.groups and self._whole(key)]
-            groups = closest({g: float(owner.tracks[g, epoch].n_rows) for g, epoch in live}, amount)
+            live = [key for key in host.tracks if key[0] in message.groups and self._whole(key)]
+            groups = closest({g: float(host.tracks[g, epoch].n_rows) for g, epoch in live}, amount)
         known, watermarks = {}, {}
         for g in groups:
-            track = owner.tracks[g, owner.newest(g) or 0]
-            track.watermark = track.time(owner.progress)
+            track = host.tracks[g, host.newest(g) or 0]
+            track.watermark = track.time(host.progress)
             known[g], watermarks[g] = track.known, track.watermark
         content = {"known": known, "watermarks": watermarks}
         return [(MANAGER, Message("PartitionsToMove", message.move, tuple(groups), content))]
@@ -104,7 +104,7 @@ class Sender:
 
     def on_DuplicatePartitions(self, message: Message) -> list[Sent]:
         """Wait until old rows are purged; the splits flag new rows."""
-        self.owner.expect(message.move, "AllOldPurged", message.groups)
+        self.host.expect(message.move, "AllOldPurged", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "parallel", message.content["purge"])
         return self.purged()
@@ -113,23 +113,23 @@ class Sender:
         """Return AllOldPurged for moves in which no old row can be part of a later result."""
         sent: list[Sent] = []
         for key, sending in list(self.sending.items()):
-            track = self.owner.tracks[key]
-            if sending.how == "gather" and not sending.purged and sending.dealt in self.owner.ended[key]:
+            track = self.host.tracks[key]
+            if sending.how == "gather" and not sending.purged and sending.dealt in self.host.ended[key]:
                 # The time of the track stops at the flag of the dealt stream, so the progress of this stream is used
                 # instead.
-                sending.purged = min(self.owner.progress) > track.purged_at[sending.dealt]
+                sending.purged = min(self.host.progress) > track.purged_at[sending.dealt]
                 if sending.purged:
-                    sent += self.owner.join(key, final=True)
-                    sent += self.owner.report(sending.move, "AllOldPurged", key[0])
+                    sent += self.host.join(key, final=True)
+                    sent += self.host.report(sending.move, "AllOldPurged", key[0])
             if sending.how != "parallel" or sending.purged or track.new is None or not all(track.new.intervals):
                 continue
             # A joined tuple below the root stays for another window in the paper (sec. 3.1, case 2).
-            spans = [span or 0 for span in self.owner.query.spans]
+            spans = [span or 0 for span in self.host.query.spans]
             more = max(spans) if sending.purge == "paper" and len(spans) > 2 else 0
-            if track.time(self.owner.progress) > max(track.purged_at) + more:
+            if track.time(self.host.progress) > max(track.purged_at) + more:
                 sending.purged = True
-                sent += self.owner.join(key, final=True)
-                sent += self.owner.report(sending.move, "AllOldPurged", key[0])
+                sent += self.host.join(key, final=True)
+                sent += self.host.report(sending.move, "AllOldPurged", key[0])
         return sent
 
     def on_DeletePartitions(self, message: Message) -> list[Sent]:
@@ -140,7 +140,7 @@ class Sender:
 
     def on_GatherKey(self, message: Message) -> list[Sent]:
         """Wait until no row of the dealt stream can be part of a later result."""
-        self.owner.expect(message.move, "AllOldPurged", message.groups)
+        self.host.expect(message.move, "AllOldPurged", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "gather").dealt = message.content["dealt"]
         return self.purged()
@@ -149,7 +149,7 @@ class Sender:
 
     def on_DeactivatePartitions(self, message: Message) -> list[Sent]:
         """Report when EndOfPartitions has come from all splits, so that all rows in transit were joined."""
-        self.owner.expect(message.move, "Deactivated", message.groups)
+        self.host.expect(message.move, "Deactivated", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "state")
         return self._asked(message)
@@ -165,12 +165,12 @@ class Sender:
     def progressed(self, key: Key) -> list[Sent]:
         """Continue the move of a track when all splits have set EndOfPartitions for it."""
         sending = self.sending.get(key)
-        if sending is None or not sending.asked or len(self.owner.ended[key]) < self.owner.splits:
+        if sending is None or not sending.asked or len(self.host.ended[key]) < self.host.splits:
             return []
         if sending.how == "state":
             sending.asked = False
-            return self.owner.join(key, final=True) + self.owner.report(sending.move, "Deactivated", key[0])
-        self.owner.delete(key)
+            return self.host.join(key, final=True) + self.host.report(sending.move, "Deactivated", key[0])
+        self.host.delete(key)
         return []
 
     def on_SendPartitions(self, message: Message) -> list[Sent]:
@@ -178,14 +178,14 @@ class Sender:
         packages = {}
         for key, track in self._tracks(message):
             packages[key[0]] = self._package(track, states=True), track.given
-            self.owner.delete(key)
+            self.host.delete(key)
         return [self._packed("ReceivePartitions", message, packages)] if packages else []
 
     def _package(self, track: GroupTrack, states: bool) -> Package:
         package = Package(track.known, track.rows(), track.watermark)
         if states and track.runtime is not None:
-            package = with_states(package, track.runtime, self.owner.setting)
-        self.owner.note(track.group, WorkCounts(packed=package.n_rows + package.entries))
+            package = with_states(package, track.runtime, self.host.setting)
+        self.host.note(track.group, WorkCounts(packed=package.n_rows + package.entries))
         return package
 
     def _packed(self, kind: str, message: Message, packages: dict[int, Any]) -> Sent:
@@ -204,33 +204,33 @@ class Sender:
         for key, track in self._tracks(message):
             sending = self._send(key, message.move, "jit")
             if sending.copied is None:  # the manager may repeat the message
-                track.watermark = track.time(self.owner.progress)
+                track.watermark = track.time(self.host.progress)
                 packages[key[0]] = self._package(track, states=message.content["states"]), track.given
                 sending.copied = track.known
         return [self._packed("BaseWindows", message, packages)] if packages else []
 
     def on_SwitchPartitions(self, message: Message) -> list[Sent]:
         """Stop, and send the receiver the rows joined since the copy, and the positions of the stop."""
-        owner, log = self.owner, message.content["log"]
+        host, log = self.host, message.content["log"]
         remaining: dict[int, Any] = {}
         sent: list[Sent] = []
         for key, track in self._tracks(message):
             sending = self._send(key, message.move, "jit")
             sending.receiver, sending.epoch = message.content["receiver"], message.content["epochs"][key[0]]
             sending.forwards = not log
-            sent += owner.join(key, final=True)
-            rows = track.rows_outside(sending.copied or track.known) if not log else [None] * owner.splits
-            owner.note(key[0], WorkCounts(packed=sum(len(one) for one in rows if one is not None)))
+            sent += host.join(key, final=True)
+            rows = track.rows_outside(sending.copied or track.known) if not log else [None] * host.splits
+            host.note(key[0], WorkCounts(packed=sum(len(batch) for batch in rows if batch is not None)))
             package = Package(track.known, rows, track.watermark)
             remaining[key[0]] = package, track.given
         if remaining:
             sent.append(self._packed("RemainingPartitions", message, remaining))
-        for split in range(owner.splits):
-            ended = [key for key, _ in self._tracks(message) if split in owner.ended[key] and not log]
+        for split in range(host.splits):
+            ended = [key for key, _ in self._tracks(message) if split in host.ended[key] and not log]
             sent += self._forwarded(split, [Entry(*key, None, 0, 0, end=True) for key in ended])
         for key, _ in self._tracks(message):
-            if log or len(owner.ended[key]) == owner.splits:
-                owner.delete(key)
+            if log or len(host.ended[key]) == host.splits:
+                host.delete(key)
         return sent
 
     def divert(self, rows: RowsMessage) -> tuple[RowsMessage, list[Sent]]:
@@ -243,9 +243,9 @@ class Sender:
         for entry in theirs:
             key = entry.group, entry.epoch
             if entry.end:
-                self.owner.ended[key].add(rows.split)
-                if len(self.owner.ended[key]) == self.owner.splits:
-                    self.owner.delete(key)
+                self.host.ended[key].add(rows.split)
+                if len(self.host.ended[key]) == self.host.splits:
+                    self.host.delete(key)
         kept = tuple(entry for entry in rows.entries if (entry.group, entry.epoch) not in forwarded)
         return rows._replace(entries=kept), sent
 
@@ -257,18 +257,18 @@ class Sender:
             sending = self.sending[entry.group, entry.epoch]
             receivers[sending.move] = sending.receiver
             by_move.setdefault(sending.move, []).append(entry._replace(epoch=sending.epoch))
-            self.owner.note(entry.group, WorkCounts(packed=0 if entry.rows is None else len(entry.rows)))
+            self.host.note(entry.group, WorkCounts(packed=0 if entry.rows is None else len(entry.rows)))
         sent: list[Sent] = []
-        for move, own in by_move.items():
-            rows = [entry.rows for entry in own if entry.rows is not None]
-            kind = END if any(entry.end for entry in own) else "ForwardedRows"
+        for move, forwarded in by_move.items():
+            rows = [entry.rows for entry in forwarded if entry.rows is not None]
+            kind = END if any(entry.end for entry in forwarded) else "ForwardedRows"
             message = Message(
                 kind,
                 move,
-                tuple(dict.fromkeys(entry.group for entry in own)),
-                {"split": split, "entries": own},
+                tuple(dict.fromkeys(entry.group for entry in forwarded)),
+                {"split": split, "entries": forwarded},
                 sum(map(len, rows)),
-                sum(one.nbytes for one in rows),
+                sum(batch.nbytes for batch in rows),
             )
             sent.append((processor(receivers[move]), message))
         return sent
@@ -284,11 +284,11 @@ def closest(loads: dict[int, float], amount: float) -> list[int]:
         raise InputError(f"amount={amount}: give the load to move, above 0")
     chosen: list[int] = []
     left = amount
-    for group in sorted(loads, key=lambda one: (-loads[one], one)):
+    for group in sorted(loads, key=lambda candidate: (-loads[candidate], candidate)):
         if 0 < loads[group] <= left:
             chosen.append(group)
             left -= loads[group]
     if not chosen:
         worth = [group for group in loads if loads[group] > 0]
-        chosen = [min(worth, key=lambda one: (loads[one], one))] if worth else []
+        chosen = [min(worth, key=lambda candidate: (loads[candidate], candidate))] if worth else []
     return chosen

@@ -81,7 +81,7 @@ class ClusterSimulation(Uncopied):
         first = [group % len(self.nodes) for group in range(groups)] if isinstance(groups, int) else list(groups)
         if not first or turn_rows < 1:
             raise InputError(f"groups={groups}, turn_rows={turn_rows}: give 1 or more")
-        if not all(0 <= owner < len(self.nodes) for owner in first):
+        if not all(0 <= node < len(self.nodes) for node in first):
             raise InputError(f"groups={groups}: name a node of 0 to {len(self.nodes) - 1} for each group")
         self.query = Partitioned(query, len(first))
         self.costs = costs if costs is not None else Costs()
@@ -209,7 +209,7 @@ class ClusterSimulation(Uncopied):
         dealt, hashed = self.query.names.index(deal), self.query.hash_of(key)
         if self.query.spans[dealt] is None:
             raise InputError(f"stream {deal} is unbounded, so its rows could never be gathered; deal another stream")
-        other = {one.dealt for one in self._fragments(hashed).values()} - {dealt}
+        other = {fragment.dealt for fragment in self._fragments(hashed).values()} - {dealt}
         if other:
             raise InputError(f"key {key!r} is in fragments by stream {self.query.names[other.pop()]}; deal that one")
         if not to:
@@ -232,11 +232,15 @@ class ClusterSimulation(Uncopied):
     def _fragments(self, key: int) -> dict[int, Fragment]:
         """Return the fragments of a key after the first one that are not gathered."""
         live = ("replicated", "dealt")
-        return {group: one for group, one in self.manager.fragments.items() if one.key == key and one.state in live}
+        return {
+            group: fragment
+            for group, fragment in self.manager.fragments.items()
+            if fragment.key == key and fragment.state in live
+        }
 
     def _fragment(self, key: int, dealt: int, node: int) -> int:
         of = int(self.query.groups_of(np.array([key], np.uint64))[0])
-        since = min(one.progress for one in self.carrier.splits.values())
+        since = min(split.progress for split in self.carrier.splits.values())
         number = len(self.manager.owners)
         self.carrier.moves.asked(len(self.manager.moves), self.carrier.time)
         self.carrier.send(MANAGER, self.manager.fragment(of, key, dealt, node, since))
@@ -265,7 +269,7 @@ class ClusterSimulation(Uncopied):
             self._check_node(process)
             if self.carrier.machines[process] is None:
                 raise InputError(f"node {process} is down already")
-            if restart is None and sum(one is not None for one in self.carrier.machines) == 1:
+            if restart is None and sum(machine is not None for machine in self.carrier.machines) == 1:
                 raise InputError(f"node {process} is the last one that runs")
             self.carrier.lose_node(process, restart)
         elif process == MANAGER or process in self.carrier.splits:
@@ -336,10 +340,10 @@ class ClusterSimulation(Uncopied):
 
     def _arrive(self, stream: int, rows: pa.RecordBatch, groups: np.ndarray) -> None:
         address = f"split {self.query.names[stream]}"
-        one = self.carrier.splits[address]
-        rows, groups, progress, late = self.query.on_time(stream, rows, groups, one.progress)
+        split = self.carrier.splits[address]
+        rows, groups, progress, late = self.query.on_time(stream, rows, groups, split.progress)
         self.late_counts[self.query.names[stream]] += late
-        self.carrier.send(address, one.arrive(self.query.pieces(rows, groups), progress))
+        self.carrier.send(address, split.arrive(self.query.pieces(rows, groups), progress))
 
     def _end(self, address: str) -> None:
         """End the input of a split."""
@@ -352,7 +356,7 @@ class ClusterSimulation(Uncopied):
         assert self._balancer is not None
         balance = self._balancer.balance
         states, waiting = kept(self.carrier.machines, self.manager.owners)
-        groups = [group for group, owner in enumerate(self.owners) if owner >= 0]
+        groups = [group for group, node in enumerate(self.owners) if node >= 0]
         if balance.measure == "time":
             measured = self.carrier.loads.in_time(groups, waiting, balance.every)
         else:
@@ -360,10 +364,10 @@ class ClusterSimulation(Uncopied):
         self.carrier.moves.measured(self.owners, measured, self.manager.moves, self.carrier.time)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
         # Moving groups count for their receiver; a PTLB move lasts as long as the windows.
-        for one in self._balancer.plan(self._ends(), measured, states, busy):
-            if MANAGER not in self.carrier.held and not {one.sender, one.receiver} & self._away:
-                number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
-                self.carrier.moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        for planned in self._balancer.plan(self._ends(), measured, states, busy):
+            if MANAGER not in self.carrier.held and not {planned.sender, planned.receiver} & self._away:
+                number = self._request(balance.how, planned.sender, planned.receiver, planned.groups, None)
+                self.carrier.moves.predicted(self.manager.moves[number], planned.gain, planned.cost)
         if MANAGER not in self.carrier.held:
             self._divide_hot_keys(self._balancer)
         self.carrier.loads.next_period()
@@ -374,20 +378,20 @@ class ClusterSimulation(Uncopied):
         """Give hot keys fragments, and gather the fragments of keys whose load has fallen."""
         load = balancer.load.per_group
         nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._away}
-        for own, owner in zip(load, self.owners, strict=True):
-            if owner in nodes:
-                nodes[owner] += own
+        for amount, host in zip(load, self.owners, strict=True):
+            if host in nodes:
+                nodes[host] += amount
         fragments: dict[int, list[int]] = {}
-        for group, one in self.manager.fragments.items():
-            if one.state == "dealt":
-                fragments.setdefault(one.key, [one.of]).append(group)
+        for group, fragment in self.manager.fragments.items():
+            if fragment.state == "dealt":
+                fragments.setdefault(fragment.key, [fragment.of]).append(group)
         bound = balancer.hot_keys.bound(list(nodes.values()))
         watched = {group for group in range(self.query.groups) if load[group] > bound}
         watched |= {groups[0] for groups in fragments.values()}
         windowed = [i for i, span in enumerate(self.query.spans) if span is not None]
         splits = list(self.carrier.splits.values())
-        found = {group: most_frequent(splits, group, windowed) for group in watched}
-        frequent = {group: key for group, key in found.items() if key is not None}
+        hottest = {group: most_frequent(splits, group, windowed) for group in watched}
+        frequent = {group: key for group, key in hottest.items() if key is not None}
         for own_split in splits:
             own_split.counted()
         made, cooled = balancer.hot_keys.plan(load, self.owners, nodes, frequent, fragments)

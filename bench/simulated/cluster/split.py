@@ -83,7 +83,7 @@ class SplitOperator:
         self.stream = stream
         self.nodes = nodes
         self.progress = -FOREVER
-        self.groups = [_Group([GroupRoute(owner, 0)]) for owner in owners]
+        self.groups = [_Group([GroupRoute(node, 0)]) for node in owners]
         self.fragments = Fragments(hashes)
         self._done: set[tuple[int, str]] = set()
 
@@ -109,8 +109,8 @@ class SplitOperator:
 
     def recent(self, group: int) -> npt.NDArray[np.uint64]:
         """Return the hashes of the keys of the rows of a group since the last call of `counted`."""
-        own = self.groups[group]
-        rows = self.logged(group, Positions([[(own.counted, own.count)]]))
+        state = self.groups[group]
+        rows = self.logged(group, Positions([[(state.counted, state.count)]]))
         return np.zeros(0, np.uint64) if rows is None else self.fragments.hashes(rows)
 
     def counted(self) -> None:
@@ -132,8 +132,8 @@ class SplitOperator:
             for number in message.groups:
                 for node, entry in handler(number, self.groups[number], message):
                     entries[node].append(entry)
-            for node, own in entries.items():
-                outgoing.append((processor(node), RowsMessage(self.stream, tuple(own), self.progress)))
+            for node, node_entries in entries.items():
+                outgoing.append((processor(node), RowsMessage(self.stream, tuple(node_entries), self.progress)))
         self._done.add((message.move, message.kind))
         if message.kind == "DeactivatePartitions":
             outgoing.append((MANAGER, Message("Deactivated", message.move)))
@@ -178,14 +178,14 @@ class SplitOperator:
         for number in message.groups:
             least = message.content["watermarks"][number] - self._span(message)
             rows[number] = self.logged(number, Positions([content["known"][number].intervals[self.stream]]), least)
-        kept = [one for one in rows.values() if one is not None]
+        kept = [batch for batch in rows.values() if batch is not None]
         base = Message(
             "BaseWindows",
             message.move,
             message.groups,
             {**content, "split": self.stream, "rows": rows},
             sum(map(len, kept)),
-            sum(one.nbytes for one in kept),
+            sum(batch.nbytes for batch in kept),
         )
         return processor(message.content["receiver"]), base
 
@@ -245,7 +245,7 @@ class SplitOperator:
 
     def logged(self, number: int, positions: Positions, least: int | None = None) -> pa.RecordBatch | None:
         """Return logged rows at positions of a split, from event time `least` on; None without rows. O(rows)."""
-        group, found = self.groups[number], []
+        group, batches = self.groups[number], []
         low = min((start for start, _ in positions.intervals[0]), default=0)
         for start, batch in zip(group.starts, group.log, strict=True):
             if start + len(batch) > low:
@@ -253,8 +253,8 @@ class SplitOperator:
                 if least is not None:
                     keep &= batch.column(TICKS).to_numpy() >= least
                 if keep.any():
-                    found.append(batch if keep.all() else batch.filter(pa.array(keep)))
-        return pa.concat_batches(found) if found else None
+                    batches.append(batch if keep.all() else batch.filter(pa.array(keep)))
+        return pa.concat_batches(batches) if batches else None
 
 
 def oldest(rows: pa.RecordBatch) -> int:

@@ -109,9 +109,9 @@ class GroupTrack:
         if not any(self.inbox):
             return None, WorkCounts()
         names, batches = self.query.names, {}
-        for i, own in enumerate(self.inbox):
-            if own:
-                batches[names[i]] = rows = pa.concat_batches(own) if len(own) > 1 else own[0]
+        for i, parts in enumerate(self.inbox):
+            if parts:
+                batches[names[i]] = rows = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
                 self.windows[i].append(rows)
         self.inbox = [[] for _ in self.inbox]
         before = counters(self.runtime)
@@ -119,16 +119,16 @@ class GroupTrack:
         if self.runtime.failed_count and self.query.query.failed != "count":
             raise InputError(f"{failed_text(self.runtime.failed())}. A cluster {ENDS_AT_FAILED}")
         work = counters(self.runtime) - before
-        results = self._own(results)
+        results = self._emitted(results)
         n_rows = sum(map(len, batches.values()))
         return results, work + WorkCounts(pushes=1, rows=n_rows, results=results.num_rows)
 
     @property
     def elsewhere(self) -> tuple[Positions, ...]:
         """Sets of rows such that another track emits the results among the rows of a set."""
-        return tuple(one for one in (self.before, self.new) if one is not None)
+        return tuple(region for region in (self.before, self.new) if region is not None)
 
-    def _own(self, results: pa.Table) -> pa.Table:
+    def _emitted(self, results: pa.Table) -> pa.Table:
         """Return the results that this track emits."""
         elsewhere = self.elsewhere
         if not results.num_rows or not (elsewhere or self.given):
@@ -137,11 +137,11 @@ class GroupTrack:
         others = np.zeros(results.num_rows, np.bool_)
         for region in elsewhere:
             others |= region.contain_all(columns)
-        for one in self.given:
-            own = one.known.contain_all(columns)
-            for region in one.elsewhere:
-                own &= ~region.contain_all(columns)
-            others |= own
+        for record in self.given:
+            emitted = record.known.contain_all(columns)
+            for region in record.elsewhere:
+                emitted &= ~region.contain_all(columns)
+            others |= emitted
         return results.filter(pa.array(~others)) if others.any() else results
 
     def as_given(self) -> EmittedResults:
@@ -152,28 +152,28 @@ class GroupTrack:
         """Drop rows that have left their windows. O(batches)."""
         for i, span in enumerate(self.query.spans):
             if span is not None:
-                own = self.windows[i]
-                while own and newest(own[0]) < self.watermark - span:
-                    del own[0]
+                window = self.windows[i]
+                while window and newest(window[0]) < self.watermark - span:
+                    del window[0]
 
     def rows(self) -> list[pa.RecordBatch | None]:
         """Return the rows in the windows by stream."""
         self.trim()
-        return [pa.concat_batches(own) if own else None for own in self.windows]
+        return [pa.concat_batches(window) if window else None for window in self.windows]
 
     def rows_outside(self, known: Positions) -> list[pa.RecordBatch | None]:
         """Return the rows that `known` does not have, by stream."""
-        found: list[pa.RecordBatch | None] = []
-        for i, own in enumerate(self.rows()):
-            if own is not None:
-                own = own.filter(pa.array(~known.contain(i, own.column(POSITION).to_numpy())))
-            found.append(own if own is not None and own.num_rows else None)
-        return found
+        outside: list[pa.RecordBatch | None] = []
+        for i, batch in enumerate(self.rows()):
+            if batch is not None:
+                batch = batch.filter(pa.array(~known.contain(i, batch.column(POSITION).to_numpy())))
+            outside.append(batch if batch is not None and batch.num_rows else None)
+        return outside
 
     @property
     def n_rows(self) -> int:
         """The number of rows kept."""
-        return sum(map(len, (rows for own in self.windows for rows in own)))
+        return sum(map(len, (rows for window in self.windows for rows in window)))
 
     @property
     def purged_at(self) -> list[int]:

@@ -67,7 +67,7 @@ class Tracks:
 
     def newest(self, group: int) -> int | None:
         """Return the epoch of the newest track of a group at this node, None without a track."""
-        return max((epoch for own, epoch in self.tracks if own == group), default=None)
+        return max((epoch for number, epoch in self.tracks if number == group), default=None)
 
     def transition(self, plan: str) -> None:
         """Change the plan of this node: of all its tracks, and of later tracks."""

@@ -43,7 +43,7 @@ class Union:
         content = message.content
         for group in message.groups:
             self.fences[group] = max(self.fences[group], content["epochs"][group])
-        given = {group: tuple(one for _, one in sorted(self.ledger[group].items())) for group in message.groups}
+        given = {group: tuple(record for _, record in sorted(self.ledger[group].items())) for group in message.groups}
         return [(MANAGER, Message("Fenced", message.move, message.groups, {"given": given}))]
 
     def results(self) -> pa.Table:

@@ -71,5 +71,9 @@ def counters(runtime: Runtime) -> WorkCounts:
     counts = strategy.routes.counts
     probes = int(counts[V_PROBES].sum() + strategy.past[:, 0].sum())
     matches = int(counts[V_MATCHES].sum() + strategy.past[:, 1].sum())
-    own = strategy.counters()
-    return WorkCounts(probes=probes, matches=matches, entries=own.get("computed", 0) + own.get("intermediate", 0))
+    strategy_counts = strategy.counters()
+    return WorkCounts(
+        probes=probes,
+        matches=matches,
+        entries=strategy_counts.get("computed", 0) + strategy_counts.get("intermediate", 0),
+    )

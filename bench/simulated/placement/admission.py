@@ -76,15 +76,15 @@ class Admission:
         timed = self.query.graph.timed
         untimed = any(stream.time is None for stream in self.query.streams)
         arrivals = self._gate.admit(pushed, None, self.clock, past=untimed)
-        found = []
+        admitted = []
         for i, batch in enumerate(arrivals.batches):
             times = arrivals.times[i] if timed else None
-            found.append(self._tuples(i, batch, times))
+            admitted.append(self._tuples(i, batch, times))
         for i, late in arrivals.late.items():
             self.late_rows[i] += late.n_rows
         if self.clock is not None and arrivals.clock is not None:
             self.clock.state = arrivals.clock
-        return found
+        return admitted
 
     def _tuples(self, i: int, batch: pa.RecordBatch | None, times: Ints | None) -> Tuples:
         n = 0 if batch is None else len(batch)
@@ -101,21 +101,21 @@ class Admission:
         tuples = Tuples({i: rows}, keys, time, time, time + self.spans[i])
         return tuples.take(dead == 0) if dead.any() else tuples
 
-    def table(self, found: Mapping[int, Ints]) -> pa.Table:
-        """Return the table of results; `found` has by stream the rows of their components."""
-        n = len(next(iter(found.values())))
+    def table(self, components: Mapping[int, Ints]) -> pa.Table:
+        """Return the table of results; `components` has by stream the rows of their components."""
+        n = len(next(iter(components.values())))
 
         def columns() -> dict[Place, Column]:
             made: dict[Place, Column] = {}
             for i, names in enumerate(self._kept):
                 if names:
                     first, batch = self._live(i)
-                    rows = found[i] - first
+                    rows = components[i] - first
                     made.update(((i, k), taken(batch.column(k), rows)) for k in range(len(names)))
             return made
 
         def numbers() -> Ints:
-            return np.stack([found[i] for i in range(len(self._kept))])
+            return np.stack([components[i] for i in range(len(self._kept))])
 
         made = self._results.make(Combined(n, columns, numbers))
         if made.failed and self.query.failed != "count":

@@ -41,7 +41,7 @@ class CentralNode:
         """Make a plan the running plan, and return the new sets of the affected nodes."""
         before, after = self.operators(), node_operator_sets(plan)
         self.plan = plan
-        affected = frozenset(node for node, own in enumerate(after) if own != before[node])
+        affected = frozenset(node for node, operators in enumerate(after) if operators != before[node])
         if not affected:
             return []
         self.version += 1

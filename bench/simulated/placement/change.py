@@ -34,4 +34,4 @@ def change_table(changes: Sequence[ProgramChange]) -> pa.Table:
     names = ProgramChange.__dataclass_fields__
     kinds = {"epoch": pa.int64(), "version": pa.int64(), "reason": pa.string(), "plan": pa.string()}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in names])
-    return pa.table({name: [getattr(one, name) for one in changes] for name in names}, schema=schema)
+    return pa.table({name: [getattr(change, name) for change in changes] for name in names}, schema=schema)

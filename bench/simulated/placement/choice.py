@@ -76,10 +76,13 @@ class PlanKindChooser:
         expected = self.planner.predicted(running, figures)
         if took is not None and expected:
             self._last[kind] = self._newest = PredictionOutcome(expected, took / expected)
-        made = {one: self.routes(one, ahead) for one in KINDS}
-        seconds = {one: self._corrected(one, self.planner.predicted(routes, ahead)) for one, routes in made.items()}
+        made = {plan_kind: self.routes(plan_kind, ahead) for plan_kind in KINDS}
+        seconds = {
+            plan_kind: self._corrected(plan_kind, self.planner.predicted(routes, ahead))
+            for plan_kind, routes in made.items()
+        }
         now = self._corrected(kind, self.planner.predicted(running, ahead))
-        best = min(KINDS, key=lambda one: (seconds[one], one))
+        best = min(KINDS, key=lambda plan_kind: (seconds[plan_kind], plan_kind))
         moved = 0.0 if bare else self.planner.moving(running, made[best], figures)
         if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
             return Chosen(best, made[best], now, seconds[best])

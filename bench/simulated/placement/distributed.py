@@ -69,7 +69,7 @@ class UpdatingNode:
 
     stream     position of the stream
     figures    newest figures of the stream
-    own        the plan that the stream heads
+    sep        the plan that the stream heads
     settled    the plans that their heads have reported since the last `change`
     """
 
@@ -77,7 +77,7 @@ class UpdatingNode:
         self.stream = stream
         self.costs: UnitCosts = model.costs
         self.figures: StreamStatistics = model.streams[stream]
-        self.own: SEP = plan.seps[stream]
+        self.sep: SEP = plan.seps[stream]
         self.settled: dict[int, SEP] = {}
         # By head: the figures of this plan, the flow at this node's position, and the operators.
         self._used = dict.fromkeys(range(len(plan.seps)), self.figures)
@@ -96,7 +96,7 @@ class UpdatingNode:
     @property
     def operators(self) -> NOS:
         """The operator set of the node."""
-        return frozenset().union(*(own for _, own in self._operators.values()))
+        return frozenset().union(*(operators for _, operators in self._operators.values()))
 
     @property
     def busy(self) -> bool:
@@ -129,18 +129,18 @@ class UpdatingNode:
         self._walking = True
         self._walks += 1
         stream = self._waiting.popleft()
-        walk = ModificationState(self.own, stream, self._walks)
+        walk = ModificationState(self.sep, stream, self._walks)
         if stream != self.stream:
             return [Sent(stream, Begin(walk))]
         # The paper does not treat this case: decide the plan headed by the changed stream from hop 1 on.
         self._used[self.stream] = self.figures
-        return [Sent(self.own.order[0], Continue(walk, head_flow(self.stream, self.figures)))]
+        return [Sent(self.sep.order[0], Continue(walk, head_flow(self.stream, self.figures)))]
 
     @handle.register
     def _(self, message: Done) -> list[Sent]:
-        self.own = message.walk.sep
+        self.sep = message.walk.sep
         self._walking = False
-        return [Sent(message.walk.stream, Finished(self.stream, self.own)), *self._next_walk()]
+        return [Sent(message.walk.stream, Finished(self.stream, self.sep)), *self._next_walk()]
 
     @handle.register
     def _(self, message: Finished) -> list[Sent]:

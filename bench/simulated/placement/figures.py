@@ -24,34 +24,34 @@ def synopses(
     row_bytes  per stream the mean bytes of a row
     classes    per stream the attribute classes that it has
     """
-    found = []
+    figures = []
     for i, logged in enumerate(windows):
         if not any(rows.size for rows in logged):
             nothing = {c: distribution(np.zeros(1, np.int64)) for c in classes[i]}
-            found.append(Synopsis(rates[i] or 1.0, 1.0, row_bytes[i] or 8.0, nothing))
+            figures.append(Synopsis(rates[i] or 1.0, 1.0, row_bytes[i] or 8.0, nothing))
             continue
         rows = merged(logged)
-        keys = {c: distribution(own) for c, own in rows.keys.items()}
-        found.append(Synopsis(rates[i], rows.size, row_bytes[i], keys))
-    return found
+        keys = {c: distribution(values) for c, values in rows.keys.items()}
+        figures.append(Synopsis(rates[i], rows.size, row_bytes[i], keys))
+    return figures
 
 
 def statistics(figures: Sequence[Synopsis], classes: int) -> list[StreamStatistics]:
     """Return the figures of all streams in the form of the paper's cost model; `classes` is the number of classes."""
     return [
         StreamStatistics(
-            one.rate,
-            one.window,
-            one.tuple_bytes,
-            tuple(one.keys[c].selectivity if c in one.keys else None for c in range(classes)),
+            figure.rate,
+            figure.window,
+            figure.tuple_bytes,
+            tuple(figure.keys[c].selectivity if c in figure.keys else None for c in range(classes)),
         )
-        for one in figures
+        for figure in figures
     ]
 
 
-def unknown(classes: int, own: frozenset[int]) -> StreamStatistics:
+def unknown(classes: int, present: frozenset[int]) -> StreamStatistics:
     """Return figures of a stream before the first measurement."""
-    return StreamStatistics(1.0, 1.0, 1.0, tuple(1.0 if c in own else None for c in range(classes)))
+    return StreamStatistics(1.0, 1.0, 1.0, tuple(1.0 if c in present else None for c in range(classes)))
 
 
 def differ(old: StreamStatistics, new: StreamStatistics, factor: float) -> bool:

@@ -45,9 +45,13 @@ class HeldCopy:
         """Record a request for keys of a class; return by origin the keys that it has and that were not requested."""
         if self.in_whole:
             return {}
-        pending = [one.keys for one in self.asked.values() if one.c == c]
+        pending = [request.keys for request in self.asked.values() if request.c == c]
         keys = without(keys, np.sort(np.concatenate(pending)) if pending else keys[:0])
-        parts = {node: common(keys, own[c].keys) for node, own in sorted(self.window.base_keys.items()) if c in own}
+        parts = {
+            node: common(keys, by_class[c].keys)
+            for node, by_class in sorted(self.window.base_keys.items())
+            if c in by_class
+        }
         parts = {node: part for node, part in parts.items() if part.size}
         if parts:
             self.asked[number] = CopyRequests(c, keys, set(parts))

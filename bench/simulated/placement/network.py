@@ -120,7 +120,7 @@ class Network:
         if isinstance(message, Base):
             return HEADER_BYTES + message.tuples.n_bytes(widths)
         if isinstance(message, BaseKeys):
-            return HEADER_BYTES + sum(8 + sum(own.nbytes for own in keys.values()) for _, keys in message.keys)
+            return HEADER_BYTES + sum(8 + sum(values.nbytes for values in keys.values()) for _, keys in message.keys)
         if isinstance(message, Request):
             return HEADER_BYTES + (0 if message.keys is None else message.keys[1].nbytes)
         if isinstance(message, Install):

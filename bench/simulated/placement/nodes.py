@@ -85,7 +85,7 @@ class JoiningNode:
         self._starts = [Place(nodes) for nodes in shape.arrival]
         self._aside: list[Any] = []
         self._early: list[LocalReady | GlobalReady] = []
-        self._life = self._requests = 0
+        self._crashes = self._requests = 0
         self._install(program)
 
     @property
@@ -105,7 +105,7 @@ class JoiningNode:
         self.log.append(stream, epoch, rows)
         source, start = StreamId(stream), self._starts[stream]
         stamped = self.programs[self.current]
-        copies: dict[Place, list[Since]] = {one.to: [] for one in stamped.ships(start, source)}  # type: ignore[misc]
+        copies: dict[Place, list[Since]] = {ship.to: [] for ship in stamped.ships(start, source)}  # type: ignore[misc]
         for place, since in self.log.shipped(stream):
             copies.setdefault(place, []).append(since)
         if stamped.join(start, source):
@@ -126,7 +126,7 @@ class JoiningNode:
 
         If all nodes began with the same node, all of them would wait for its line.
         """
-        return sorted(sent, key=lambda one: (one.to - self.node) % self.shape.nodes)
+        return sorted(sent, key=lambda message: (message.to - self.node) % self.shape.nodes)
 
     def _piece(
         self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
@@ -175,8 +175,10 @@ class JoiningNode:
     def _run_all(self, pieces: list[TuplePiece]) -> list[Sent]:
         """Run these tuples if copies are ready, and request missing rows in as few messages as possible."""
         lacking: dict[tuple[Copy, int], list[Ints]] = {}
-        sent = [one for piece in pieces for one in self._run(piece, lacking)]
-        sent += [one for (copy, c), keys in lacking.items() for one in self._request(copy, c, np.concatenate(keys))]
+        sent = [message for piece in pieces for message in self._run(piece, lacking)]
+        sent += [
+            message for (copy, c), keys in lacking.items() for message in self._request(copy, c, np.concatenate(keys))
+        ]
         return [*sent, *self._full()]
 
     def _run(self, piece: TuplePiece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
@@ -190,7 +192,9 @@ class JoiningNode:
             join = program.join(place, source)
             if join is None:
                 # Rows of a stream are shipped when they arrive.
-                return [one for to in program.ships(place, source) for one in self._ship(to, piece, source, tuples)]
+                return [
+                    message for to in program.ships(place, source) for message in self._ship(to, piece, source, tuples)
+                ]
             copy = join.stream, place, program.born[join.stream, place]
             state = self.copies[copy]
             c = self._probed_class(place, tuples, join.stream)
@@ -233,7 +237,7 @@ class JoiningNode:
         """Request the rows of these keys from the origins that have them, unless they were requested before."""
         self._requests += 1
         return [
-            Sent(node, Request(copy, self.node, self._life, self.newest, self._requests, (c, part)))
+            Sent(node, Request(copy, self.node, self._crashes, self.newest, self._requests, (c, part)))
             for node, part in self.copies[copy].request(self._requests, c, keys).items()
         ]
 
@@ -260,7 +264,7 @@ class JoiningNode:
     @handle.register
     def _(self, message: Base) -> list[Sent]:
         state = self.copies.get(message.copy)
-        if state is None or message.life != self._life:
+        if state is None or message.crashes != self._crashes:
             return []
         state.window.origin(message.origin, message.since.first, message.since.newest)
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.whole)
@@ -271,7 +275,7 @@ class JoiningNode:
     def _retry(self, states: Iterable[HeldCopy]) -> list[Sent]:
         """Handle the kept pieces again, and run the tuples that wait for these copies."""
         aside, self._aside = self._aside, []
-        sent = [one for message in aside for one in self.handle(message)]
+        sent = [answer for message in aside for answer in self.handle(message)]
         return [*sent, *self._run_all(taken(states))]
 
     # Changes of program
@@ -290,10 +294,10 @@ class JoiningNode:
             self.migration = TwoPhase(program.version, self.node, frozenset(range(self.shape.nodes)))
             sent += self._request_whole()
             early, self._early = self._early, []
-            sent += [one for told in early for one in self.handle(told)]
+            sent += [answer for told in early for answer in self.handle(told)]
         else:
             self.current = program.version
-            told = [one for copy in made for one in self.log.base_keys(copy, self.newest)]
+            told = [notice for copy in made for notice in self.log.base_keys(copy, self.newest)]
             sent += self._in_turn(told)
         return [*sent, *self._retry(self.copies.values())]
 
@@ -323,7 +327,7 @@ class JoiningNode:
                 state.in_whole = True
                 origins = state.window.origins
                 sent += [
-                    Sent(node, Request(copy, self.node, self._life, self.newest, 0, None, state.lost))
+                    Sent(node, Request(copy, self.node, self._crashes, self.newest, 0, None, state.lost))
                     for node in origins
                 ]
         return sent
@@ -360,7 +364,7 @@ class JoiningNode:
         if version == self.current or version not in self.programs:
             raise StateError(f"node {self.node} cannot retire version {version}; it runs {self.current}")
         del self.programs[version]
-        needed = frozenset().union(*(one.copies for one in self.programs.values()))
+        needed = frozenset().union(*(program.copies for program in self.programs.values()))
         self.copies = {copy: state for copy, state in self.copies.items() if copy in needed}
         self.log.keep(needed)
 
@@ -381,7 +385,7 @@ class JoiningNode:
 
         The log of the node's own streams, its instructions and its unfinished work are on disk.
         """
-        self._life += 1
+        self._crashes += 1
         for copy, state in self.copies.items():
             self.copies[copy] = HeldCopy(self._window(copy[0]), waiting=state.waiting, lost=True)
         return self._request_whole()

@@ -70,7 +70,7 @@ class OriginLog:
     def base_keys(self, copy: Copy, known: int) -> list[Sent]:
         """Return the messages that tell the nodes of an announced copy the keys of its base."""
         since, bases = self._since[copy], self._base(copy)
-        return [Sent(node, BaseKeys(copy, self._node, known, since, _keys_of(*own))) for node, own in bases.items()]
+        return [Sent(node, BaseKeys(copy, self._node, known, since, _keys_of(*base))) for node, base in bases.items()]
 
     def _base(self, copy: Copy) -> dict[int, tuple[Ints, Tuples]]:
         if copy not in self._bases:
@@ -99,12 +99,12 @@ class OriginLog:
         if asked.lost:
             since = self._from_now(asked.copy[0], asked.copy[2])
             bases = self._dealt(asked.copy, since.first)
-        epochs, own = bases[asked.sender]
-        if asked.keys is not None and own.size:
+        epochs, rows = bases[asked.sender]
+        if asked.keys is not None and rows.size:
             c, keys = asked.keys
-            chosen = np.isin(own.keys[c], keys)
-            epochs, own = epochs[chosen], own.take(chosen)
-        return Base(asked.copy, self._node, asked.life, asked.number, since, epochs, own, asked.keys is None)
+            chosen = np.isin(rows.keys[c], keys)
+            epochs, rows = epochs[chosen], rows.take(chosen)
+        return Base(asked.copy, self._node, asked.crashes, asked.number, since, epochs, rows, asked.keys is None)
 
     def _dealt(self, copy: Copy, first: int) -> dict[int, tuple[Ints, Tuples]]:
         """Return by node of a copy the rows logged before an epoch, and their epochs."""
@@ -124,10 +124,10 @@ class OriginLog:
 
 def _keys_of(epochs: Ints, rows: Tuples) -> list[tuple[int, dict[int, Ints]]]:
     """Return the keys of rows as in `BaseKeys`, given the epoch of each row."""
-    found, later = [], {c: own[:0] for c, own in rows.keys.items()}
+    by_epoch, later = [], {c: values[:0] for c, values in rows.keys.items()}
     for epoch in np.unique(epochs)[::-1].tolist():
         part = rows.take(epochs == epoch)
-        keys = {c: without(own, later[c]) for c, own in part.keys.items()}
-        later = {c: np.union1d(later[c], own) for c, own in keys.items()}
-        found.append((int(part.due.max()), keys))
-    return found
+        keys = {c: without(values, later[c]) for c, values in part.keys.items()}
+        later = {c: np.union1d(later[c], values) for c, values in keys.items()}
+        by_epoch.append((int(part.due.max()), keys))
+    return by_epoch

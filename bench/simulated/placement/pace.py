@@ -41,33 +41,35 @@ class StreamPace:
     def note(self, rows: Sequence[Tuples]) -> None:
         """Record the rows of an epoch, per stream."""
         self._rows = rows
-        times = [own.time for own in rows if own.size]
-        newest = max([int(own.max()) for own in times] + ([] if self._newest is None else [self._newest]), default=None)
+        times = [tuples.time for tuples in rows if tuples.size]
+        newest = max(
+            [int(ticks.max()) for ticks in times] + ([] if self._newest is None else [self._newest]), default=None
+        )
         if self._newest is None:
-            self.rates = [float(own.size) for own in rows]
+            self.rates = [float(tuples.size) for tuples in rows]
             if newest is not None:
                 # The first epoch has the ticks from its first row to its last one.
-                self.ticks = newest - min(int(own.min()) for own in times) + 1.0
+                self.ticks = newest - min(int(ticks.min()) for ticks in times) + 1.0
         else:
             assert newest is not None
-            self.rates = [_smooth(own.size, before) for own, before in zip(rows, self.rates, strict=True)]
+            self.rates = [_smooth(tuples.size, before) for tuples, before in zip(rows, self.rates, strict=True)]
             self.ticks = _smooth(newest - self._newest, self.ticks)
         self._newest = newest
 
     def ahead(self, figures: Sequence[Synopsis], epochs: int) -> list[Synopsis]:
         """Return figures of all streams with the windows that are expected on average over a number of epochs."""
-        found = []
-        for span, rate, rows, own in zip(self._spans, self.rates, self._rows, figures, strict=True):
+        expected = []
+        for span, rate, rows, figure in zip(self._spans, self.rates, self._rows, figures, strict=True):
             if not rows.size:
-                found.append(own)
+                expected.append(figure)
                 continue
             full = rate * (span / self.ticks + 1) if self.ticks else math.inf
             ahead = range(1, epochs + 1)
-            held = sum(min(own.window + k * rate, full) for k in ahead)
+            held = sum(min(figure.window + k * rate, full) for k in ahead)
             fresh = sum(min(k * rate, full) for k in ahead) / held
-            keys = {c: one.mixed(distribution(rows.keys[c]), fresh) for c, one in own.keys.items()}
-            found.append(replace(own, window=held / epochs, keys=keys))
-        return found
+            keys = {c: known.mixed(distribution(rows.keys[c]), fresh) for c, known in figure.keys.items()}
+            expected.append(replace(figure, window=held / epochs, keys=keys))
+        return expected
 
 
 def _smooth(newest: float, before: float) -> float:

@@ -67,8 +67,10 @@ class Install:
 
     def children(self, node: int, nodes: int) -> list[int]:
         """Return the nodes to which a node passes the program on, given the number of nodes."""
-        own = (node - self.root) % nodes
-        return [(child + self.root) % nodes for child in range(own * FAN + 1, min(own * FAN + FAN + 1, nodes))]
+        position = (node - self.root) % nodes
+        return [
+            (child + self.root) % nodes for child in range(position * FAN + 1, min(position * FAN + FAN + 1, nodes))
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +94,14 @@ class Request:
     """Request the base of a copy, or only its rows for the keys of a class in `keys`.
 
     sender   the node that requests; `known` as in `TuplePiece`
-    life     number of crashes of this node; an answer to an earlier life is dropped
+    crashes  number of crashes of this node; an answer to a request of before a crash is dropped
     number   number of the request, repeated by its answers
     lost     whether the node has lost the copy, so that rows shipped to it must be sent again
     """
 
     copy: Copy
     sender: int
-    life: int
+    crashes: int
     known: int
     number: int
     keys: tuple[int, Ints] | None = None
@@ -115,7 +117,7 @@ class Base:
 
     copy: Copy
     origin: int
-    life: int
+    crashes: int
     number: int
     since: Since
     epochs: Ints

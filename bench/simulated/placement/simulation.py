@@ -87,7 +87,7 @@ class PlacementSimulation(Uncopied):
         self.query = checked_query(query)
         self.names = query.graph.names
         self.costs = UnitCosts() if costs is None else costs
-        self._labels = [f"[{one}]" for one in query.classes]
+        self._labels = [f"[{key_class}]" for key_class in query.classes]
         self._placement = placement if placement is not None else "greedy" if nodes is None else "auto"
         check_options(nodes, self._placement, update, migration)
         self._distributed, self._track = update == "distributed", migration == "track"
@@ -99,7 +99,7 @@ class PlacementSimulation(Uncopied):
         m = len(self.names)
         count = m if nodes is None else nodes
         self._arrival = tuple(((i,) if nodes is None else tuple(range(i % count, count, m))) for i in range(m))
-        self._starts = tuple(Place(own) for own in self._arrival)
+        self._starts = tuple(Place(origins) for origins in self._arrival)
         self._choice = PlanKindChooser(Planner(query, count, self._starts, self.costs))
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults)
         self._epoch = 0
@@ -107,8 +107,8 @@ class PlacementSimulation(Uncopied):
         self._took: float | None = None
         self._jep: JEP | None = None
         self._history: list[ProgramChange] = []
-        self._found: list[Tuples] = []
-        self._reported = [unknown(len(query.classes), own) for own in self._admission.classes]
+        self._arrived: list[Tuples] = []
+        self._reported = [unknown(len(query.classes), classes) for classes in self._admission.classes]
         model = Model(tuple(self._reported), self.costs, update == "shared")
         self._central = CentralNode(model)
         self._updating = [UpdatingNode(i, model, self._central.plan) for i in range(m)]
@@ -154,11 +154,11 @@ class PlacementSimulation(Uncopied):
         """
         began, told = self.clock, len(self._network.deliveries)
         self.feed(batches)
-        found = self.drain()
+        table = self.drain()
         # An epoch in which windows move is no measurement for the next epochs.
         self._took = self.clock - began if told == len(self._network.deliveries) else None
         self._adapt()
-        return found
+        return table
 
     def feed(self, batches: Mapping[str, object], steps: int = 0) -> None:
         """Insert the rows of an epoch, and process `steps` events of the network. `drain` returns results."""
@@ -172,8 +172,8 @@ class PlacementSimulation(Uncopied):
         for i, rows in enumerate(admitted):
             origins = self._arrival[i]
             for k, node in enumerate(origins):
-                own = rows if len(origins) == 1 else rows.take(np.arange(k, rows.size, len(origins)))
-                sent = self.nodes[node].arrive(i, self._epoch, own)
+                part = rows if len(origins) == 1 else rows.take(np.arange(k, rows.size, len(origins)))
+                sent = self.nodes[node].arrive(i, self._epoch, part)
                 self._network.send(node, sent)
         self._epoch += 1
         self._network.run(steps)
@@ -187,8 +187,8 @@ class PlacementSimulation(Uncopied):
         stuck = [node.node for node in self.nodes if node.waits]
         if stuck or self._network.down:
             raise StateError(f"nodes {stuck} wait for nodes {sorted(self._network.down)}, which are down; restart them")
-        found, self._found = self._found, []
-        everything = merged(found).rows if found else {i: np.zeros(0, np.int64) for i in range(len(self.names))}
+        parts, self._arrived = self._arrived, []
+        everything = merged(parts).rows if parts else {i: np.zeros(0, np.int64) for i in range(len(self.names))}
         table = self._admission.table(everything)
         self._network.now = self.clock
         self._settle()
@@ -230,8 +230,8 @@ class PlacementSimulation(Uncopied):
         """Return the operator set of each node, as text, by place."""
         return {
             node.node: {
-                place.text(self._labels): texts(own, self.names, self._labels)
-                for place, own in self._newest.at_node(node.node).items()
+                place.text(self._labels): texts(operators, self.names, self._labels)
+                for place, operators in self._newest.at_node(node.node).items()
             }
             for node in self.nodes
         }
@@ -244,7 +244,7 @@ class PlacementSimulation(Uncopied):
         rows = self._network.deliveries
         fields = [("name", pa.string()), ("source", pa.int64()), ("to", pa.int64()), ("bytes", pa.float64())]
         return pa.table(
-            {name: [one[k] for one in rows] for k, name in enumerate(("name", "source", "to", "bytes", "at"))},
+            {name: [row[k] for row in rows] for k, name in enumerate(("name", "source", "to", "bytes", "at"))},
             schema=pa.schema([*fields, ("at", pa.float64())]),
         )
 
@@ -273,7 +273,7 @@ class PlacementSimulation(Uncopied):
     def _take(self, node: int, message: Any) -> tuple[list[Sent], float]:
         """Pass a message to its node; return the messages that the node sends, and the seconds of its work."""
         if node == SITE:
-            self._found.append(message.tuples)
+            self._arrived.append(message.tuples)
             return [], 0.0
         if isinstance(message, DATA):
             joining = self.nodes[node]
@@ -321,7 +321,7 @@ class PlacementSimulation(Uncopied):
         return self._choice.routes(self._kind, self._synopses([[] for _ in self.names]))
 
     def _own_routes(self, placement: Mapping[str, Sequence[tuple[str, str]]]) -> list[Steps]:
-        if self._choice.planner.nodes != len(self.names) or any(len(own) > 1 for own in self._arrival):
+        if self._choice.planner.nodes != len(self.names) or any(len(origins) > 1 for origins in self._arrival):
             raise PlanError("a plan of your own places steps at one node per stream: leave out `nodes`")
         plan = jep(placement, self.names)
         self._central.model.check(plan)

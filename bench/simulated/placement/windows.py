@@ -103,7 +103,7 @@ class WindowCopy:
     @property
     def complete(self) -> bool:
         """Whether the whole base has come."""
-        return all(one is not None and one.whole for one in self.origins.values())
+        return all(origin is not None and origin.whole for origin in self.origins.values())
 
     @property
     def ready(self) -> tuple[int, bool]:
@@ -113,40 +113,42 @@ class WindowCopy:
         rows. O(1), after a change of either O(origins).
         """
         if self._ready is None:
-            upto = min(-1 if one is None else one.upto for one in self.origins.values())
-            known = all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
+            upto = min(-1 if origin is None else origin.upto for origin in self.origins.values())
+            known = all(
+                origin is not None and (origin.whole or node in self.base_keys) for node, origin in self.origins.items()
+            )
             self._ready = upto, known
         return self._ready
 
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
         """Return the record of an origin, which ships from epoch `first` on."""
-        one = self.origins.get(node)
-        if one is None:
-            one = self.origins[node] = Origin(first, newest)
+        origin = self.origins.get(node)
+        if origin is None:
+            origin = self.origins[node] = Origin(first, newest)
             self._ready = None
-        return one
+        return origin
 
     def insert(self, node: int, epoch: int, tuples: Tuples) -> int:
         """Insert the rows that a known origin shipped in one epoch; return the number of inserted rows."""
-        one = self.origins[node]
-        if one is None:
+        origin = self.origins[node]
+        if origin is None:
             return 0
-        before = one.upto
-        if not one.came(epoch):
+        before = origin.upto
+        if not origin.came(epoch):
             return 0
-        if before < one.upto and self._ready is not None and self._ready[0] == before:
+        if before < origin.upto and self._ready is not None and self._ready[0] == before:
             self._ready = None
         return self._enter(np.full(tuples.size, epoch, np.int64), tuples)
 
     def fill(self, node: int, epochs: Ints, tuples: Tuples, whole: bool) -> int:
         """Insert the base of a known origin, or a part of it; return the number of inserted rows."""
-        one = self.origins[node]
-        if one is None or one.whole:
+        origin = self.origins[node]
+        if origin is None or origin.whole:
             return 0
         known = self._rows()
         fresh = ~np.isin(tuples.rows[self.stream], known) if len(known) else np.ones(tuples.size, bool)
         if whole:
-            self._whole(node, one)
+            self._whole(node, origin)
         return self._enter(epochs[fresh], tuples.take(fresh))
 
     def attempt(self, c: int, keys: Ints) -> None:
@@ -160,7 +162,7 @@ class WindowCopy:
         """
         keys = tuples.keys[c]
         if c not in self._held:
-            told = [own[c] for own in self.base_keys.values() if c in own]
+            told = [by_class[c] for by_class in self.base_keys.values() if c in by_class]
             none = keys[:0]
             self._held[c] = _latest(*map(np.concatenate, zip(*told, strict=True))) if told else KeysDue(none, none)
         held = self._held[c]
@@ -170,20 +172,20 @@ class WindowCopy:
         joined = keys[(held.keys[at] == keys) & (held.due[at] >= tuples.newest)]
         return without(joined, self.attempted.get(c, keys[:0]))
 
-    def _whole(self, node: int, one: Origin) -> None:
-        one.whole = True
+    def _whole(self, node: int, origin: Origin) -> None:
+        origin.whole = True
         self._ready = None
         if self.base_keys.pop(node, None) is not None:
             self._held = {}
 
     def tell(self, node: int, keys: Sequence[tuple[int, Mapping[int, Ints]]]) -> None:
         """Record the keys of the base of a known origin, as in `BaseKeys`."""
-        one = self.origins[node]
-        if one is not None and not one.whole:
+        origin = self.origins[node]
+        if origin is not None and not origin.whole:
             by_class: dict[int, list[KeysDue]] = {}
             for due, epoch in keys:
-                for c, own in epoch.items():
-                    by_class.setdefault(c, []).append(KeysDue(own, np.full(len(own), due)))
+                for c, values in epoch.items():
+                    by_class.setdefault(c, []).append(KeysDue(values, np.full(len(values), due)))
             self.base_keys[node] = {
                 c: _latest(*map(np.concatenate, zip(*parts, strict=True))) for c, parts in by_class.items()
             }
@@ -191,11 +193,11 @@ class WindowCopy:
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that no later tuple can join: those due before `horizon`, in ticks."""
-        for node, one in self.origins.items():
-            if one is not None and one.newest is not None and one.newest + self.span < horizon:
-                self._whole(node, one)
-        for node, own in self.base_keys.items():
-            self.base_keys[node] = {c: KeysDue(*(x[one.due >= horizon] for x in one)) for c, one in own.items()}
+        for node, origin in self.origins.items():
+            if origin is not None and origin.newest is not None and origin.newest + self.span < horizon:
+                self._whole(node, origin)
+        for node, by_class in self.base_keys.items():
+            self.base_keys[node] = {c: KeysDue(*(x[held.due >= horizon] for x in held)) for c, held in by_class.items()}
         self._held = {}
         if self.span < FOREVER and self._parts:
             self._fold()
@@ -229,23 +231,23 @@ class WindowCopy:
         right = order[np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts - low, counts)]
         time = rows.time[right]
         good = np.maximum(tuples.newest[left], time) <= np.minimum(tuples.due[left], rows.due[right])
-        own = tuples.time[left]
-        tied = time == own if self.stream < head else np.zeros(len(left), bool)
-        good &= (epochs[right] < epoch) | ((epochs[right] == epoch) & ((time < own) | tied))
+        head_times = tuples.time[left]
+        tied = time == head_times if self.stream < head else np.zeros(len(left), bool)
+        good &= (epochs[right] < epoch) | ((epochs[right] == epoch) & ((time < head_times) | tied))
         for other in tuples.keys.keys() & rows.keys.keys() - {c}:
             good &= tuples.keys[other][left] == rows.keys[other][right]
         return self._joined(tuples, left[good], rows, right[good])
 
     def _joined(self, tuples: Tuples, left: Ints, rows: Tuples | None, right: Ints) -> Tuples:
-        found = tuples.take(left)
+        matched = tuples.take(left)
         if rows is None:
-            return found._replace(rows={**found.rows, self.stream: right})
+            return matched._replace(rows={**matched.rows, self.stream: right})
         return Tuples(
-            {**found.rows, self.stream: rows.rows[self.stream][right]},
-            {**{c: own[right] for c, own in rows.keys.items()}, **found.keys},
-            found.time,
-            np.maximum(found.newest, rows.time[right]),
-            np.minimum(found.due, rows.due[right]),
+            {**matched.rows, self.stream: rows.rows[self.stream][right]},
+            {**{c: values[right] for c, values in rows.keys.items()}, **matched.keys},
+            matched.time,
+            np.maximum(matched.newest, rows.time[right]),
+            np.minimum(matched.due, rows.due[right]),
         )
 
     def check(self) -> None:
@@ -268,5 +270,5 @@ class WindowCopy:
 
     def _fold(self) -> None:
         if len(self._parts) > 1:
-            epochs = np.concatenate([own for own, _ in self._parts])
+            epochs = np.concatenate([stamps for stamps, _ in self._parts])
             self._parts = [(epochs, merged([part for _, part in self._parts]))]

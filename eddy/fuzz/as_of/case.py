@@ -94,7 +94,7 @@ class AsOfQuery:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables."""
-        return tuple(one.table.name for one in self.joins)
+        return tuple(join.table.name for join in self.joins)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -104,18 +104,18 @@ class AsOfQuery:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the streams, of which plans are made."""
-        return tuple(one.name for one in self.streams)
+        return tuple(stream.name for stream in self.streams)
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The inputs of which results have columns."""
         branch = [self.branch.stream.name] if self.branch and self.branch.how == "left" else []
-        return *(one.name for one in self.core), *branch, *self.tables
+        return *(stream.name for stream in self.core), *branch, *self.tables
 
     @property
     def timed(self) -> bool:
         """Whether the query has a watermark."""
-        return any(one.at for one in self.joins) or any(one.window == "range" for one in self.streams)
+        return any(join.at for join in self.joins) or any(stream.window == "range" for stream in self.streams)
 
     @property
     def timing(self) -> dict[str, Any]:
@@ -137,19 +137,25 @@ class AsOfQuery:
     @cached_property
     def links(self) -> frozenset[tuple[int, int]]:
         """The pairs of streams that predicates connect."""
-        found = (*self.equalities, *(self.branch.equalities if self.branch else ()))
-        return links_of(self.query(), [((NAMES.index(a), x), (NAMES.index(b), y)) for (a, x), (b, y) in found])
+        equalities = (*self.equalities, *(self.branch.equalities if self.branch else ()))
+        return links_of(self.query(), [((NAMES.index(a), x), (NAMES.index(b), y)) for (a, x), (b, y) in equalities])
 
     def schema(self, name: str) -> pa.Schema:
         """Return the columns of an input, without that of operations."""
-        a, b, p = (TYPES[one] for one in self.types[name])
+        a, b, p = (TYPES[kind] for kind in self.types[name])
         return pa.schema([("a", a), ("b", b), ("t", pa.int64()), ("v", pa.int64()), ("p", p)])
 
-    def window(self, one: OracleStream) -> Window | None:
+    def window(self, stream: OracleStream) -> Window | None:
         """Return the window of a stream."""
         if self.bare:
             return None
-        return Rows(one.size) if one.window == "rows" else Range(one.size) if one.window == "range" else Unbounded()
+        return (
+            Rows(stream.size)
+            if stream.window == "rows"
+            else Range(stream.size)
+            if stream.window == "range"
+            else Unbounded()
+        )
 
     def query(self) -> Query:
         """Return the query as the engine takes it."""
@@ -157,50 +163,54 @@ class AsOfQuery:
         if self.branch is not None:
             branches.append(Branch([self._stream(self.branch.stream)], equal(self.branch.equalities), self.branch.how))
         return Query(
-            [self._stream(one) for one in self.core],
+            [self._stream(stream) for stream in self.core],
             equal(self.equalities),
             branches=branches,
-            as_of=[self._as_of(one) for one in self.joins],
+            as_of=[self._as_of(join) for join in self.joins],
             **self.timing,
         )
 
-    def _stream(self, one: OracleStream) -> Stream:
-        if one.name == self.keyed:
-            return Table(one.name, self.schema(one.name), key=list(self.key), ops="column")
-        return Stream(one.name, self.schema(one.name), self.window(one), "t")
+    def _stream(self, stream: OracleStream) -> Stream:
+        if stream.name == self.keyed:
+            return Table(stream.name, self.schema(stream.name), key=list(self.key), ops="column")
+        return Stream(stream.name, self.schema(stream.name), self.window(stream), "t")
 
-    def _as_of(self, one: OracleAsOf) -> AsOf:
-        name = one.table.name
+    def _as_of(self, join: OracleAsOf) -> AsOf:
+        name = join.table.name
         more: dict[str, Any] = {"ops": "column" if name in self.deletes else None}
         if name in self.rejects:
             more["filter"] = pc.field("v") > 0
-        if one.at is not None:
+        if join.at is not None:
             more["time"] = "t"
-        kind: Any = Table if one.at is None else VersionedTable
-        table = kind(name, self.schema(name), key=list(one.key), **more)
-        return AsOf(table, on_text(one), how=one.how, direction=one.direction, tolerance=one.tolerance, **self.at(one))
+        kind: Any = Table if join.at is None else VersionedTable
+        table = kind(name, self.schema(name), key=list(join.key), **more)
+        return AsOf(
+            table, on_text(join), how=join.how, direction=join.direction, tolerance=join.tolerance, **self.at(join)
+        )
 
-    def at(self, one: OracleAsOf) -> dict[str, Any]:
+    def at(self, join: OracleAsOf) -> dict[str, Any]:
         """Return the event time that an as-of join names."""
-        implied = one.at is None or one.table.name in self.implied
-        return {} if implied or one.at is None else {"at": f"{one.at[0]}.{one.at[1]}"}
+        implied = join.at is None or join.table.name in self.implied
+        return {} if implied or join.at is None else {"at": f"{join.at[0]}.{join.at[1]}"}
 
     def oracle(self, changelog: bool) -> AsOfOracle:
         """Return a fresh oracle."""
         joined = [self.branch] if self.branch else []
         if self.keyed:
-            branches = [TableBranch([self._input(one.stream)], compared(one.equalities), one.how) for one in joined]
-            tables = TableOracle([self._input(one) for one in self.core], compared(self.equalities), branches)
+            branches = [
+                TableBranch([self._input(branch.stream)], compared(branch.equalities), branch.how) for branch in joined
+            ]
+            tables = TableOracle([self._input(stream) for stream in self.core], compared(self.equalities), branches)
             return AsOfOracle(tables, self.joins, **self.timing)
-        below = [OracleBranch(OracleQuery([one.stream], one.equalities), one.how) for one in joined]
+        below = [OracleBranch(OracleQuery([branch.stream], branch.equalities), branch.how) for branch in joined]
         tree = OracleBranch(OracleQuery(self.core, self.equalities), "core", below)
         return AsOfOracle(BranchOracle(tree, changelog), self.joins, **self.timing)
 
-    def _input(self, one: OracleStream) -> TableInput:
-        if one.name == self.keyed:
-            return TableInput(one.name, self.key)
-        rows, span = (one.size if one.window == kind else None for kind in ("rows", "range"))
-        return TableInput(one.name, rows=rows, span=span, time="t")
+    def _input(self, stream: OracleStream) -> TableInput:
+        if stream.name == self.keyed:
+            return TableInput(stream.name, self.key)
+        rows, span = (stream.size if stream.window == kind else None for kind in ("rows", "range"))
+        return TableInput(stream.name, rows=rows, span=span, time="t")
 
 
 def compared(equalities: Iterable[tuple[Column, Column]]) -> list[tuple[Column, str, Column]]:
@@ -213,9 +223,9 @@ def equal(equalities: Iterable[tuple[Column, Column]]) -> list[str]:
     return [f"{a}.{x} = {b}.{y}" for (a, x), (b, y) in equalities]
 
 
-def on_text(one: OracleAsOf) -> list[str]:
+def on_text(join: OracleAsOf) -> list[str]:
     """Return the equalities of an as-of join as text."""
-    return [f"{stream}.{column} = {one.table.name}.{key}" for key, (stream, column) in one.key.items()]
+    return [f"{stream}.{column} = {join.table.name}.{key}" for key, (stream, column) in join.key.items()]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class AsOfDrawing:
         # In a changelog, the last input of the core or that of a branch may be a table.
         table: tuple[str, ...] = draw.choice(((), (), ("a",), ("b",))) if changelog and not bare else ()
         keyed = core[-1].name if table and len(core) > 1 else ""
-        branch, shown = None, [one.name for one in core]
+        branch, shown = None, [core_stream.name for core_stream in core]
         if draw.random() < 0.3 and not bare and not keyed and len(core) < self.most:
             how: Literal["left", "semi", "anti"] = draw.choice(("left", "semi", "anti"))
             stream = self._stream(NAMES[len(core)], kinds)
@@ -64,14 +64,14 @@ class AsOfDrawing:
         # A row that looks a table up is never taken back, and is no row of a branch.
         lookups = draw.choice((0, 0.5, 1)) if branch is None and (not changelog or bare) else 0
         joins = tuple(self._as_of(f"X{k}", shown, lookups, keyed) for k in range(draw.choice((1, 1, 2, 3))))
-        names = [one.table.name for one in joins]
-        found = AsOfQuery(core, tuple(equal), joins, self.types, branch, keyed, table if keyed else (), bare)
+        names = [join.table.name for join in joins]
+        query = AsOfQuery(core, tuple(equal), joins, self.types, branch, keyed, table if keyed else (), bare)
         timing: dict[str, Any] = {}
-        if found.timed:
+        if query.timed:
             timing = {"lateness": draw.choice((0, 2, 4)), "watermark": draw.choice(("slowest", "slowest", "fastest"))}
             timing["idle_after"] = draw.choice((None, None, 3)) if timing["watermark"] == "slowest" else None
         return replace(
-            found,
+            query,
             implied=tuple(name for name in names if len(shown) == 1 and draw.random() < 0.5),
             deletes=(*([keyed] if keyed else []), *(name for name in names if draw.random() < 0.4)),
             rejects=tuple(name for name in names if draw.random() < 0.2),
@@ -102,7 +102,7 @@ class AsOfDrawing:
         how: Literal["inner", "left"] = draw.choice(("inner", "left"))
         if draw.random() < lookups:
             return OracleAsOf(OracleStream(name, "unbounded"), key, None, how)
-        at = draw.choice([one for one in shown if one != keyed]), "t"
+        at = draw.choice([candidate for candidate in shown if candidate != keyed]), "t"
         return OracleAsOf(OracleStream(name, "unbounded", 0, "t"), key, at, how, direction, tolerance)
 
 
@@ -121,22 +121,22 @@ class AsOfArrivalWriter:
 
     def arrivals(self, picks: bytes) -> tuple[AsOfArrival, ...]:
         """Return a row for each ROW_BYTES bytes, but none for those that begin with a 0."""
-        names, found = self.asked.inputs, []
+        names, arrivals = self.asked.inputs, []
         for k in range(len(picks) // ROW_BYTES):
-            own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            if not own[0]:
+            row_picks = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
+            if not row_picks[0]:
                 continue
-            self.clock += ROUND_OF_STEPS[own[1] % len(ROUND_OF_STEPS)]
-            name, a, b = names[(k + own[0] - 1) % len(names)], KEYS_A[own[2] % 5], KEYS_B[own[3] % 4]
+            self.clock += ROUND_OF_STEPS[row_picks[1] % len(ROUND_OF_STEPS)]
+            name, a, b = names[(k + row_picks[0] - 1) % len(names)], KEYS_A[row_picks[2] % 5], KEYS_B[row_picks[3] % 4]
             op = ""
             if name in self.asked.tables or name == self.asked.keyed:
                 # A version has a key.
                 a, b = 1 if a is None else a, "y" if b is None else b
             if name in self.asked.deletes:
-                op = DELETED[own[5] % 2] if own[5] // 2 % 10 > 6 else "+U"
-            found.append(AsOfArrival(name, (a, b, self.clock, own[4] % 4, str(self.number)), op))
+                op = DELETED[row_picks[5] % 2] if row_picks[5] // 2 % 10 > 6 else "+U"
+            arrivals.append(AsOfArrival(name, (a, b, self.clock, row_picks[4] % 4, str(self.number)), op))
             self.number += 1
-        return tuple(found)
+        return tuple(arrivals)
 
 
 @dataclass
@@ -209,4 +209,4 @@ def as_of_cases(
     )
     writer = AsOfStepWriter(query, strategies, policies, [plan or ""], strategy, policy, ())
     few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=4), st.lists(DRAWN_STEPS, min_size=6, max_size=MOST_STEPS)
-    return replace(case, steps=tuple(step for one in draw(few | many) for step in writer.steps(one)))
+    return replace(case, steps=tuple(step for drawn_step in draw(few | many) for step in writer.steps(drawn_step)))

@@ -64,7 +64,7 @@ class AsOfGame(RuntimeGame[AsOfModel]):
         """Do a step."""
         match step:
             case AsOfPushStep(arrivals):
-                order = [self.case.asked.inputs.index(one.name) for one in arrivals]
+                order = [self.case.asked.inputs.index(arrival.name) for arrival in arrivals]
                 watermark = self.model.watermark(step)
                 table = self.runtime.push(batches(self.case.asked, arrivals), order, watermark=watermark)
                 ended, begun = self.model.push(step)
@@ -88,31 +88,34 @@ class AsOfGame(RuntimeGame[AsOfModel]):
 def known(asked: AsOfQuery, arrivals: Sequence[AsOfArrival]) -> list[tuple[str, Row, bool]]:
     """Return arrivals as the oracle takes them: what the filter of a table rejects is a delete."""
     return [
-        (one.name, one.row, one.op in DELETED or (one.name in asked.rejects and not one.row["v"])) for one in arrivals
+        (arrival.name, arrival.row, arrival.op in DELETED or (arrival.name in asked.rejects and not arrival.row["v"]))
+        for arrival in arrivals
     ]
 
 
 def shown_rows(asked: AsOfQuery, oracle: AsOfOracle, rows: Sequence[Numbers], ids: bool) -> list[tuple[Any, ...]]:
     """Return rows of the oracle as a table shows them."""
-    found: list[tuple[Any, ...]] = []
+    shown: list[tuple[Any, ...]] = []
     for row in rows:
         numbers = [dict(zip(oracle.names, row, strict=True))[name] for name in asked.shown]
         if ids:
-            found.append(tuple(numbers))
+            shown.append(tuple(numbers))
             continue
         parts = [{} if n is None else oracle.row(name, n) for name, n in zip(asked.shown, numbers, strict=True)]
-        found.append(tuple(part.get(column) for part in parts for column in COLUMNS))
-    return found
+        shown.append(tuple(part.get(column) for part in parts for column in COLUMNS))
+    return shown
 
 
 def batches(asked: AsOfQuery, arrivals: Sequence[AsOfArrival]) -> dict[str, pa.RecordBatch]:
     """Return arrivals as the batches that a push takes."""
-    found = {}
+    pushed = {}
     for name in asked.inputs:
         schema, ops = asked.schema(name), name in asked.deletes
-        own = [{**one.row, "op": one.op} if ops else one.row for one in arrivals if one.name == name]
-        found[name] = pa.RecordBatch.from_pylist(own, schema.append(pa.field("op", pa.string())) if ops else schema)
-    return found
+        rows = [
+            {**arrival.row, "op": arrival.op} if ops else arrival.row for arrival in arrivals if arrival.name == name
+        ]
+        pushed[name] = pa.RecordBatch.from_pylist(rows, schema.append(pa.field("op", pa.string())) if ops else schema)
+    return pushed
 
 
 def play(case: AsOfCase) -> Tally:

@@ -62,20 +62,20 @@ def script(case: AsOfCase, title: str) -> str:
 def _setup(case: AsOfCase) -> str:
     asked, lines = case.asked, ["SCHEMAS = {"]
     for name in asked.inputs:
-        a, b, p = (_type(one) for one in asked.types[name])
+        a, b, p = (_type(kind) for kind in asked.types[name])
         fields = f'("a", {a}), ("b", {b}), ("t", pa.int64()), ("v", pa.int64()), ("p", {p})'
         fields += ', ("op", pa.string())' if name in asked.deletes else ""
         lines.append(f"    {name!r}: pa.schema([{fields}]),")
     lines += ["}", "COLUMNS = {name: pa.schema(list(schema)[:5]) for name, schema in SCHEMAS.items()}"]
     lines += ["query = eddy.Query("]
-    lines += ["    [", *(f"        {_stream(asked, one)}," for one in asked.core), "    ],"]
+    lines += ["    [", *(f"        {_stream(asked, core_stream)}," for core_stream in asked.core), "    ],"]
     lines.append(f"    {equal(asked.equalities)!r},")
     if asked.branch is not None:
         stream = _stream(asked, asked.branch.stream)
         lines.append(
             f"    branches=[eddy.Branch([{stream}], {equal(asked.branch.equalities)!r}, {asked.branch.how!r})],"
         )
-    lines += ["    as_of=[", *(f"        {one}," for one in _joins(asked)), "    ],"]
+    lines += ["    as_of=[", *(f"        {join}," for join in _joins(asked)), "    ],"]
     lines += [f"    {name}={value!r}," for name, value in asked.timing.items()]
     options = [f"policy={policy_text(case.policy, case.seed)}", *(f"{n}={v!r}" for n, v in case.options().items())]
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {case.plan!r}, {', '.join(options)})", "", ""])
@@ -85,26 +85,26 @@ def _type(name: str) -> str:
     return "pa.dictionary(pa.int8(), pa.string())" if name == "dictionary" else f"pa.{TYPES[name]}()"
 
 
-def _stream(asked: AsOfQuery, one: OracleStream) -> str:
-    if one.name == asked.keyed:
-        return f'eddy.Table({one.name!r}, COLUMNS[{one.name!r}], key={list(asked.key)!r}, ops="column")'
-    window = asked.window(one)
+def _stream(asked: AsOfQuery, stream: OracleStream) -> str:
+    if stream.name == asked.keyed:
+        return f'eddy.Table({stream.name!r}, COLUMNS[{stream.name!r}], key={list(asked.key)!r}, ops="column")'
+    window = asked.window(stream)
     shown = "None" if window is None else f"eddy.{window!r}"
-    return f'eddy.Stream({one.name!r}, COLUMNS[{one.name!r}], {shown}, "t")'
+    return f'eddy.Stream({stream.name!r}, COLUMNS[{stream.name!r}], {shown}, "t")'
 
 
 def _joins(asked: AsOfQuery) -> list[str]:
-    found = []
-    for one in asked.joins:
-        name = one.table.name
-        parts = [f"key={list(one.key)!r}"] + ['time="t"'] * (one.at is not None)
+    joins = []
+    for join in asked.joins:
+        name = join.table.name
+        parts = [f"key={list(join.key)!r}"] + ['time="t"'] * (join.at is not None)
         parts += ['ops="column"'] * (name in asked.deletes) + ['filter=pc.field("v") > 0'] * (name in asked.rejects)
-        kind = "Table" if one.at is None else "VersionedTable"
+        kind = "Table" if join.at is None else "VersionedTable"
         table = f"eddy.{kind}({name!r}, COLUMNS[{name!r}], {', '.join(parts)})"
-        more = {"how": one.how, "direction": one.direction, "tolerance": one.tolerance, **asked.at(one)}
+        more = {"how": join.how, "direction": join.direction, "tolerance": join.tolerance, **asked.at(join)}
         options = ", ".join(f"{option}={value!r}" for option, value in more.items())
-        found.append(f"eddy.AsOf({table}, {on_text(one)!r}, {options})")
-    return found
+        joins.append(f"eddy.AsOf({table}, {on_text(join)!r}, {options})")
+    return joins
 
 
 def _call(model: AsOfModel, step: AsOfStep) -> list[str]:
@@ -112,12 +112,18 @@ def _call(model: AsOfModel, step: AsOfStep) -> list[str]:
         return plan_call(model, step)
     watermark = model.watermark(step)
     given = [] if watermark is None else [f"    watermark={watermark},"]
-    return ["push(", *listed([_arrival(one) for one in step.arrivals]), *_changed(model.push(step)), *given, ")"]
+    return [
+        "push(",
+        *listed([_arrival(arrival) for arrival in step.arrivals]),
+        *_changed(model.push(step)),
+        *given,
+        ")",
+    ]
 
 
 def _changed(changed: Changed) -> list[str]:
     return [line for rows in changed for line in listed([repr(row) for row in rows])]
 
 
-def _arrival(one: AsOfArrival) -> str:
-    return repr((one.name, *one.values, *([one.op] if one.op else [])))
+def _arrival(arrival: AsOfArrival) -> str:
+    return repr((arrival.name, *arrival.values, *([arrival.op] if arrival.op else [])))

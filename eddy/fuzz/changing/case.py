@@ -19,7 +19,7 @@ from eddy.fuzz.case import NAMES, PushStep, Row, oracle_window
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
 from eddy.queries.changes import How
-from eddy.queries.life import Stop as Stopping
+from eddy.queries.lineage import Stop as Stopping
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.streams.stream import Stream
@@ -54,8 +54,8 @@ class EngineStreams:
 
     def streams(self) -> list[Stream]:
         """Return the streams as the engine takes them."""
-        found = [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
-        return [replace(one, lateness=self.late_of.get(one.name)) for one in found]
+        streams = [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
+        return [replace(stream, lateness=self.late_of.get(stream.name)) for stream in streams]
 
     def stream(self, name: str, window: Window | None, least: int | None = None) -> Stream:
         """Return a stream with a window, and a filter if there is a least value."""
@@ -64,12 +64,12 @@ class EngineStreams:
 
     def oracle(self) -> EngineOracle:
         """Return a fresh reference."""
-        own = {
+        windows = {
             name: None if window is None else oracle_window(window)
             for name, window in zip(self.names, self.windows, strict=True)
         }
         time = "t" if self.timed else None
-        return EngineOracle(own, time, self.lateness, self.watermark, self.idle_after, self.late_of)
+        return EngineOracle(windows, time, self.lateness, self.watermark, self.idle_after, self.late_of)
 
     def values(self, row: Row) -> dict[str, Any]:
         """Return the columns of a row."""
@@ -78,7 +78,7 @@ class EngineStreams:
 
 
 @dataclass(frozen=True)
-class Own:
+class StreamUse:
     """A stream of a query: the number of the stream in the engine, its window, and the least x of its rows."""
 
     stream: int
@@ -90,31 +90,31 @@ class Own:
 class EngineQuery:
     """A query: its streams, equalities (stream, stream, column) and comparisons x <= x + amount of two streams."""
 
-    streams: tuple[Own, ...]
+    streams: tuple[StreamUse, ...]
     equalities: tuple[tuple[int, int, str], ...]
     comparisons: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def predicates(self) -> list[str]:
         """The predicates as text."""
-        found = [f"{NAMES[i]}.{column} = {NAMES[j]}.{column}" for i, j, column in self.equalities]
-        return found + [f"{NAMES[i]}.x <= {NAMES[j]}.x + {amount}" for i, j, amount in self.comparisons]
+        equalities = [f"{NAMES[i]}.{column} = {NAMES[j]}.{column}" for i, j, column in self.equalities]
+        return equalities + [f"{NAMES[i]}.x <= {NAMES[j]}.x + {amount}" for i, j, amount in self.comparisons]
 
     def select(self, version: int) -> dict[str, str]:
         """Return the projection of a version."""
-        return {f"{version}_{NAMES[own.stream]}": f"{NAMES[own.stream]}.n" for own in self.streams}
+        return {f"{version}_{NAMES[member.stream]}": f"{NAMES[member.stream]}.n" for member in self.streams}
 
     def query(self, sources: EngineStreams, version: int) -> Query:
         """Return the query as the engine takes it."""
-        streams = [sources.stream(NAMES[own.stream], own.window, own.least) for own in self.streams]
+        streams = [sources.stream(NAMES[member.stream], member.window, member.least) for member in self.streams]
         return Query(streams, self.predicates, select=self.select(version))
 
     def oracle(self, sources: EngineStreams) -> OracleQuery:
         """Return the query for the reference."""
         time = "t" if sources.timed else None
         streams = [
-            OracleStream(NAMES[own.stream], *oracle_window(own.window), time, keep=_keep(own.least))
-            for own in self.streams
+            OracleStream(NAMES[member.stream], *oracle_window(member.window), time, keep=_keep(member.least))
+            for member in self.streams
         ]
         equalities = [((NAMES[i], column), (NAMES[j], column)) for i, j, column in self.equalities]
         comparisons: list[Comparison] = [
@@ -189,6 +189,6 @@ class EngineCase:
     @property
     def options(self) -> Mapping[str, Any]:
         """The options of the engine without the policy."""
-        own = self.sources
-        timing = {"lateness": own.lateness, "watermark": own.watermark, "idle_after": own.idle_after}
+        sources = self.sources
+        timing = {"lateness": sources.lateness, "watermark": sources.watermark, "idle_after": sources.idle_after}
         return {**timing, "strategy": self.strategy}

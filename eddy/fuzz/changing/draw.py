@@ -17,10 +17,10 @@ from eddy.fuzz.changing.case import (
     EngineQuery,
     EngineReloadStep,
     EngineStreams,
-    Own,
     StartStep,
     Step,
     StopStep,
+    StreamUse,
 )
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.changing.play import EngineModel
@@ -58,7 +58,7 @@ def asked_of(sources: EngineStreams, picks: bytes, like: EngineQuery | None = No
     """Return the query that bytes pick; like another one, it has the same join graph in two cases of three."""
     n = len(sources.windows)
     if like is not None and picks[0] % 3:
-        streams, equalities, comparisons = [own.stream for own in like.streams], like.equalities, like.comparisons
+        streams, equalities, comparisons = [member.stream for member in like.streams], like.equalities, like.comparisons
     else:
         streams = [(picks[1] + k) % n for k in range(2 + picks[2] % (n - 1))]
         column = KEYS[picks[3] % 8 == 7]
@@ -71,8 +71,8 @@ def asked_of(sources: EngineStreams, picks: bytes, like: EngineQuery | None = No
         kind = picks[5] if picks[5] % 4 else picks[6 + k]  # in three cases of four all windows are of one kind
         window = window_of(sources, kind, picks[6 + k] // 8)
         if like is not None and picks[0] % 6 == 1:
-            window = next((one.window for one in like.streams if one.stream == i), window)
-        owns.append(Own(i, window, least))
+            window = next((member.window for member in like.streams if member.stream == i), window)
+        owns.append(StreamUse(i, window, least))
     return EngineQuery(tuple(owns), equalities, comparisons)
 
 
@@ -109,7 +109,7 @@ class EngineStepWriter:
                 self.clock, self.number = clock, number
             case "reload":
                 self.model.forget_stopped()
-                self.asked = {name: one for name, one in self.asked.items() if name in self.oracle.queries}
+                self.asked = {name: query for name, query in self.asked.items() if name in self.oracle.queries}
                 yield EngineReloadStep()
             case "start" if self.room:
                 yield self.element(StartStep(name, asked_of(self.case.sources, picks), ahead, picks[13] % 3 == 2))
@@ -122,7 +122,7 @@ class EngineStepWriter:
     @property
     def room(self) -> bool:
         """Whether another version may start."""
-        return sum(len(one.live) for one in self.oracle.queries.values()) < MOST_VERSIONS
+        return sum(len(query.live) for query in self.oracle.queries.values()) < MOST_VERSIONS
 
     def element(self, step: StartStep | ChangeStep | StopStep) -> Step:
         """Return a control element; the model takes it."""
@@ -134,17 +134,17 @@ class EngineStepWriter:
         """Return a row for each ROW_BYTES bytes, without those that would complete too many results."""
         rows = []
         for k in range(len(picks) // ROW_BYTES):
-            own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            i = (k + own[0]) % len(self.case.sources.windows)
-            self.clock += own[1] % 3 == 1
+            row_picks = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
+            i = (k + row_picks[0]) % len(self.case.sources.windows)
+            self.clock += row_picks[1] % 3 == 1
             lag, drag = self.paces[i % len(self.paces)]
             age = lag + self.clock * drag // 16
-            age += own[2] % 16 % (self.case.sources.lateness + 3) if own[2] % 4 == 3 else 0
-            keys = {name: KEY_VALUES[own[3] // (1 + 40 * c) % len(KEY_VALUES)] for c, name in enumerate(KEYS)}
-            row = Row(i, keys, self.clock - age, self.number, own[4] % 4)
+            age += row_picks[2] % 16 % (self.case.sources.lateness + 3) if row_picks[2] % 4 == 3 else 0
+            keys = {name: KEY_VALUES[row_picks[3] // (1 + 40 * c) % len(KEY_VALUES)] for c, name in enumerate(KEYS)}
+            row = Row(i, keys, self.clock - age, self.number, row_picks[4] % 4)
             self.number += 1
             values = self.case.sources.values(row)
-            live = [version for one in self.oracle.queries.values() for version in one.live]
+            live = [version for query in self.oracle.queries.values() for version in query.live]
             if any(version.completes_more_than(MOST_RESULTS, NAMES[i], values) for version in live):
                 continue
             if arrive:
@@ -177,9 +177,9 @@ def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> EngineStreams:
     if not timed:
         return EngineStreams(tuple(windows), timed)
     timing = draw(timings(n))
-    own = zip(NAMES, timing.pop("late_of", ()), strict=False)
+    by_stream = zip(NAMES, timing.pop("late_of", ()), strict=False)
     return EngineStreams(
-        tuple(windows), timed, **timing, late_of={name: late for name, late in own if late is not None}
+        tuple(windows), timed, **timing, late_of={name: late for name, late in by_stream if late is not None}
     )
 
 
@@ -199,4 +199,4 @@ def engine_cases(
     starts = st.lists(st.tuples(st.just("start"), _PICKS, st.just(b"")), min_size=1, max_size=3)
     few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=5), st.lists(DRAWN_STEPS, min_size=8, max_size=MOST_STEPS)
     drawn = [*draw(starts), *draw(few | many)]
-    return replace(case, steps=tuple(step for one in drawn for step in writer.steps(one)))
+    return replace(case, steps=tuple(step for drawn_step in drawn for step in writer.steps(drawn_step)))

@@ -16,9 +16,9 @@ def given_rows(table: pa.Table) -> list[tuple[int, tuple[int, ...]]]:
     """Return the version and the components of each row: the columns of all other versions are null."""
     rows = []
     for row in table.to_pylist():
-        own = {name: n for name, n in row.items() if n is not None}
-        (version,) = {name.split("_")[0] for name in own}
-        rows.append((int(version), tuple(own.values())))
+        numbers = {name: n for name, n in row.items() if n is not None}
+        (version,) = {name.split("_")[0] for name in numbers}
+        rows.append((int(version), tuple(numbers.values())))
     return rows
 
 
@@ -30,13 +30,13 @@ def compare_given(table: pa.Table, groups: Sequence[Sequence[Expected]], complet
     got = given_rows(table)
     wanted = []
     for group in groups:
-        sure = [(version, own) for version, first, own in group if first >= complete_from.get(version, 0)]
+        sure = [(version, numbers) for version, first, numbers in group if first >= complete_from.get(version, 0)]
         wanted.append(
             sure
             + [
-                (version, own)
-                for version, first, own in group
-                if (version, own) in got and first < complete_from.get(version, 0)
+                (version, numbers)
+                for version, first, numbers in group
+                if (version, numbers) in got and first < complete_from.get(version, 0)
             ]
         )
     compare_rows(got, [group for group in wanted if group])

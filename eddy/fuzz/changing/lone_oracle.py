@@ -65,10 +65,10 @@ class LoneVersion:
         before = part.cut(0, min(self.start, stop)) if self.warm else None
         if before is not None:
             self.follow(before)
-        own = part.cut(self.start, stop)
-        if own is None:
+        live_part = part.cut(self.start, stop)
+        if live_part is None:
             return [], []
-        ended, begun = self.follow(own)
+        ended, begun = self.follow(live_part)
         return [row for row in ended if self._owns(row)], [row for row in begun if self._owns(row)]
 
     def _owns(self, rows: Rows) -> bool:
@@ -82,14 +82,14 @@ def branched(oracles: Sequence[BranchOracle], timed: bool) -> Follow:
     """
 
     def follow(part: OraclePush) -> tuple[list[Rows], list[Rows]]:
-        found: tuple[list[Rows], list[Rows]] = [], []
+        changes: tuple[list[Rows], list[Rows]] = [], []
         for oracle in oracles:
-            mine = [one for one in part.arrivals if one[0] in oracle.names]
+            mine = [arrival for arrival in part.arrivals if arrival[0] in oracle.names]
             ended, begun, fates = oracle.push(mine, part.end if timed else None)
             assert all(fates)
-            for out, rows in zip(found, (ended, begun), strict=True):
+            for out, rows in zip(changes, (ended, begun), strict=True):
                 out += [tuple(_row(oracle, k, n) for k, n in enumerate(row)) for row in rows]
-        return found
+        return changes
 
     return follow
 
@@ -104,13 +104,13 @@ def inner(query: OracleQuery) -> Follow:
     names = [stream.name for stream in query.streams]
 
     def follow(part: OraclePush) -> tuple[list[Rows], list[Rows]]:
-        mine = [one for one in part.arrivals if one[0] in names]
+        mine = [arrival for arrival in part.arrivals if arrival[0] in names]
         if timed:
             outcomes, ended = oracle.push(mine, part.end)
         else:
-            outcomes, ended = [oracle.arrive(*one) for one in mine], ()
-        gone = [one for outcome in outcomes for one in (*outcome.expired, *outcome.displaced)] + list(ended)
-        come = [one for outcome in outcomes for one in outcome.results]
+            outcomes, ended = [oracle.arrive(*arrival) for arrival in mine], ()
+        gone = [result for outcome in outcomes for result in (*outcome.expired, *outcome.displaced)] + list(ended)
+        come = [result for outcome in outcomes for result in outcome.results]
         return [_rows(result) for result in gone], [_rows(result) for result in come]
 
     def _rows(result: tuple[int, ...]) -> Rows:

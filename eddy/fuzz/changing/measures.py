@@ -31,7 +31,7 @@ class Measures(NamedTuple):
 def all_results(query: OracleQuery, number: int, arrived: Sequence[Arrived]) -> list[OracleResult]:
     """Return all results of a query over all arrivals, as those of a version that ran from the first one."""
     version = OracleVersion(number, query, 0)
-    return [given for place, one in enumerate(arrived) for given in version.take(place, one)]
+    return [given for place, arrival in enumerate(arrived) for given in version.take(place, arrival)]
 
 
 def papers_reference(old: Iterable[OracleResult], new: Iterable[OracleResult], at: int) -> set[OracleResult]:
@@ -51,13 +51,13 @@ def measured(given: Sequence[OracleResult], reference: set[OracleResult], stream
 
     streams   those of the old query, and those of the new one: the streams of the components
     """
-    seen_new = list(accumulate((one.version == NEW for one in given), lambda a, b: a or b, initial=False))
-    latest = list(accumulate((one.last for one in given), max, initial=-1))
-    parts = [frozenset(zip(streams[one.version], one.places, strict=True)) for one in given]
-    olds = {own for one, own in zip(given, parts, strict=True) if one.version == OLD}
+    seen_new = list(accumulate((result.version == NEW for result in given), lambda a, b: a or b, initial=False))
+    latest = list(accumulate((result.last for result in given), max, initial=-1))
+    parts = [frozenset(zip(streams[result.version], result.places, strict=True)) for result in given]
+    olds = {part for result, part in zip(given, parts, strict=True) if result.version == OLD}
     return Measures(
         lost=len(reference - set(given)),
-        query_disorder=sum(one.version == OLD and new for one, new in zip(given, seen_new, strict=False)),
-        stream_disorder=sum(one.last < last for one, last in zip(given, latest, strict=False)),
-        duplicates=sum(one.version == NEW and own in olds for one, own in zip(given, parts, strict=True)),
+        query_disorder=sum(result.version == OLD and new for result, new in zip(given, seen_new, strict=False)),
+        stream_disorder=sum(result.last < last for result, last in zip(given, latest, strict=False)),
+        duplicates=sum(result.version == NEW and part in olds for result, part in zip(given, parts, strict=True)),
     )

@@ -97,34 +97,35 @@ class OracleVersion:
         self.join = Oracle(self.query)
         self.places = {stream.name: [] for stream in self.query.streams}
 
-    def take(self, position: int, one: Arrived) -> list[OracleResult]:
+    def take(self, position: int, arrival: Arrived) -> list[OracleResult]:
         """Take an arrival; return the results that it completes and that the version owns."""
-        stream = one.stream
+        stream = arrival.stream
         if stream not in self.places:
             return []
-        outcome = self.join.arrive_at(stream, one.row, one.watermark)
+        outcome = self.join.arrive_at(stream, arrival.row, arrival.watermark)
         if outcome.fate != "arrived":
             return []
         self.places[stream].append(position)
-        own = self.places.values()
-        found = [
-            OracleResult(self.number, tuple(at[n] for at, n in zip(own, one, strict=True))) for one in outcome.results
+        places = self.places.values()
+        results = [
+            OracleResult(self.number, tuple(at[n] for at, n in zip(places, result, strict=True)))
+            for result in outcome.results
         ]
-        return [one for one in found if self.owns(one)]
+        return [result for result in results if self.owns(result)]
 
-    def owns(self, one: OracleResult) -> bool:
+    def owns(self, result: OracleResult) -> bool:
         """Return whether a result of its query is a result of this version."""
         return (
             self.start is not None
-            and (one.last if self.warm else one.first) >= self.start
-            and (self.stop is None or one.last < self.stop)
-            and (self.drain is None or one.first < self.drain)
-            and (self.ended is None or one.last < self.ended)
+            and (result.last if self.warm else result.first) >= self.start
+            and (self.stop is None or result.last < self.stop)
+            and (self.drain is None or result.first < self.drain)
+            and (self.ended is None or result.last < self.ended)
         )
 
     def streams(self, name: str) -> list[OracleStream]:
         """Return the stream of a name in its query, if there is one."""
-        return [one for one in self.query.streams if one.name == name]
+        return [stream for stream in self.query.streams if stream.name == name]
 
     def completes_more_than(self, most: int, stream: str, row: Row) -> bool:
         """Return whether a row that arrived now would complete many combinations."""
@@ -153,12 +154,15 @@ class OracleRunning:
     @property
     def live(self) -> list[OracleVersion]:
         """The versions that may still have results."""
-        return [one for one in self.versions if one.ended is None]
+        return [version for version in self.versions if version.ended is None]
 
     @property
     def state(self) -> str:
         """The value that `RunningQuery.state` must have."""
-        live, now = [one for one in self.live if one.start is not None or one.latest is None], self._engine.position
+        live, now = (
+            [version for version in self.live if version.start is not None or version.latest is None],
+            self._engine.position,
+        )
         if len(live) != 1:
             return "changing" if live else "stopped"
         if live[0].start is None or live[0].start > now:
@@ -171,24 +175,24 @@ class OracleRunning:
         """Stop all versions. Raises RefusedError."""
         self._check(position, self.live if how == "drain" else [])
         self._bound_starts(position)
-        for one in self.live:
-            if one.start is not None and one.start > position:
-                one.ended = one.start = position
+        for version in self.live:
+            if version.start is not None and version.start > position:
+                version.ended = version.start = position
             elif how == "immediate":
-                self._stop(one, position, at_once=not self._held)
+                self._stop(version, position, at_once=not self._held)
             else:
-                _drain(one, position)
+                _drain(version, position)
 
     def change(self, query: OracleQuery, how: str, position: int) -> None:
         """Replace the newest version. Raises RefusedError."""
         kind = KINDS[how]
-        if all(one.stop is not None and one.stop <= position for one in self.live):
+        if all(version.stop is not None and version.stop <= position for version in self.live):
             raise RefusedError("the query has stopped, or will have")
         self._check(position, self.live if kind.drains else [])
         self._bound_starts(position)
-        for one in self.live:
-            if one.start is not None and one.start > position and one is not self.live[0]:
-                one.ended = one.start = position
+        for version in self.live:
+            if version.start is not None and version.start > position and version is not self.live[0]:
+                version.ended = version.start = position
         olds = self.live
         new = self._add(query, None if kind.waits else position, kind.warm)
         for old in olds:
@@ -198,22 +202,22 @@ class OracleRunning:
 
     def _bound_starts(self, position: int) -> None:
         """Have the versions that wait begin before a position or not at all."""
-        for one in [one for one in self.live if one.start is None]:
-            one.latest = position if one.latest is None else min(one.latest, position)
-            if one.latest <= self._engine.position:
-                one.ended = one.start = one.latest
+        for version in [version for version in self.live if version.start is None]:
+            version.latest = position if version.latest is None else min(version.latest, position)
+            if version.latest <= self._engine.position:
+                version.ended = version.start = version.latest
 
     def _add(self, query: OracleQuery, start: int | None, warm: bool) -> OracleVersion:
         version = OracleVersion(len(self.versions), query, start, warm)
-        for position, one in enumerate(self._engine.arrived):
-            version.take(position, one)
+        for position, arrival in enumerate(self._engine.arrived):
+            version.take(position, arrival)
         self.versions.append(version)
         return version
 
     def _check(self, position: int, draining: Sequence[OracleVersion]) -> None:
         if position < max(self._engine.position, self.element):
             raise RefusedError("the position has passed")
-        if any(stream.window == "unbounded" for one in draining for stream in one.query.streams):
+        if any(stream.window == "unbounded" for version in draining for stream in version.query.streams):
             raise RefusedError("the drain would never end")
         self.element = position
 
@@ -223,20 +227,20 @@ class OracleRunning:
         else:
             self._stop(link.old, position)
 
-    def _stop(self, one: OracleVersion, position: int, at_once: bool = True) -> None:
-        one.stop = position if one.stop is None else min(one.stop, position)
-        if at_once and one.stop <= self._engine.position and one.ended is None:
-            one.ended = one.stop
+    def _stop(self, version: OracleVersion, position: int, at_once: bool = True) -> None:
+        version.stop = position if version.stop is None else min(version.stop, position)
+        if at_once and version.stop <= self._engine.position and version.ended is None:
+            version.ended = version.stop
 
     # Arrivals
 
     def settle(self, position: int) -> list[OracleResult]:
         """Do what happens before an arrival; return the held results that this lets go."""
-        for one in self.live:
-            if one.stop is not None and one.stop <= position:
-                one.ended = one.stop
-            elif one.drain is not None and one.drain <= position and self._engine.drained(one, position):
-                one.ended = position
+        for version in self.live:
+            if version.stop is not None and version.stop <= position:
+                version.ended = version.stop
+            elif version.drain is not None and version.drain <= position and self._engine.drained(version, position):
+                version.ended = position
         for new in self.versions:
             links = [link for link in self._successions if link.new is new]
             ends = [link.old.ended for link in links]
@@ -256,7 +260,7 @@ class OracleRunning:
 
     def _let_go(self) -> list[OracleResult]:
         """Return the held results that need not wait any more."""
-        return [given for one in self.versions if not self._waits(one) for given in self._held.pop(one, [])]
+        return [given for version in self.versions if not self._waits(version) for given in self._held.pop(version, [])]
 
     def _waits(self, version: OracleVersion) -> bool:
         """Return whether the results of a version wait."""
@@ -265,22 +269,22 @@ class OracleRunning:
     def arrive(self, position: int, arrived: Arrived) -> list[OracleResult]:
         """Return the results that an arrival completes, those of older versions first, after those it lets go."""
         parts: list[list[OracleResult]] = []
-        for one in reversed(self.versions):
-            found = one.take(position, arrived)
-            if found:
-                for link in [link for link in self._successions if link.new is one and link.kind.at_result]:
+        for version in reversed(self.versions):
+            results = version.take(position, arrived)
+            if results:
+                for link in [link for link in self._successions if link.new is version and link.kind.at_result]:
                     self._end(link, position)
                     self._successions.remove(link)
-            if self._waits(one):
-                self._held.setdefault(one, []).extend(found)
+            if self._waits(version):
+                self._held.setdefault(version, []).extend(results)
             else:
-                parts.append(found)
-        return self._let_go() + [one for own in reversed(parts) for one in own]
+                parts.append(results)
+        return self._let_go() + [result for part in reversed(parts) for result in part]
 
 
-def _drain(one: OracleVersion, position: int) -> None:
+def _drain(version: OracleVersion, position: int) -> None:
     """Have a version drain; the earliest drain counts."""
-    one.drain = position if one.drain is None else min(one.drain, position)
+    version.drain = position if version.drain is None else min(version.drain, position)
 
 
 class EngineOracle:
@@ -328,7 +332,7 @@ class EngineOracle:
 
     def push(self, rows: Sequence[tuple[str, Row]]) -> dict[str, list[OracleResult]]:
         """Take arrivals; return the results of each query that was live before, in their order."""
-        given: dict[str, list[OracleResult]] = {name: [] for name, one in self.queries.items() if one.live}
+        given: dict[str, list[OracleResult]] = {name: [] for name, query in self.queries.items() if query.live}
         for stream, row in rows:
             time = None if self._time is None else row[self._time]
             if time is not None and self.clock.tick(stream, time):
@@ -359,22 +363,22 @@ class EngineOracle:
             oldest = 0
             if counts:
                 oldest = version.oldest.get(stream.name, 0) if version.warm else version.start or 0
-            own = [
-                (place, one)
-                for place, one in enumerate(arrived)
-                if one.stream == stream.name
+            arrivals = [
+                (place, arrival)
+                for place, arrival in enumerate(arrived)
+                if arrival.stream == stream.name
                 and place >= oldest
-                and not (counts and stream.keep is not None and stream.keep(one.row) is not True)
+                and not (counts and stream.keep is not None and stream.keep(arrival.row) is not True)
             ]
-            before = [one for place, one in own if place < version.drain]
+            before = [arrival for place, arrival in arrivals if place < version.drain]
             if not before:
                 continue
             if counts:
-                if len(own) - len(before) < stream.size:
+                if len(arrivals) - len(before) < stream.size:
                     return False
             else:
                 watermark = arrived[-1].watermark
-                if watermark is None or watermark <= max(one.time for one in before) + stream.size:
+                if watermark is None or watermark <= max(arrival.time for arrival in before) + stream.size:
                     return False
         return True
 
@@ -384,12 +388,14 @@ class EngineOracle:
 
     def _drop(self) -> None:
         """Note which rows no window of a stream or of a live version needs; those and older ones may be dropped."""
-        versions = [version for one in self.queries.values() for version in one.live]
-        for name, own in self.streams.items():
-            needs = [] if own is None else [self._needs(name, *own)]
+        versions = [version for query in self.queries.values() for version in query.live]
+        for name, window in self.streams.items():
+            needs = [] if window is None else [self._needs(name, *window)]
             for version in versions:
-                needs += [self._needs(name, one.window, one.size, one.keep) for one in version.streams(name)]
-            places = [p for p, one in enumerate(self.arrived) if one.stream == name]
+                needs += [
+                    self._needs(name, stream.window, stream.size, stream.keep) for stream in version.streams(name)
+                ]
+            places = [p for p, arrival in enumerate(self.arrived) if arrival.stream == name]
             free = [p for p in places if not any(need(p) for need in needs)]
             self.dropped[name] = max(self.dropped[name], max(free) + 1 if free else 0)
 
@@ -400,8 +406,12 @@ class EngineOracle:
         if kind == "unbounded":
             return lambda place: True
         if kind == "rows":
-            own = [p for p, one in enumerate(self.arrived) if one.stream == name and (keep is None or keep(one.row))]
-            newest = set(own[-size:])
+            places = [
+                p
+                for p, arrival in enumerate(self.arrived)
+                if arrival.stream == name and (keep is None or keep(arrival.row))
+            ]
+            newest = set(places[-size:])
             return lambda place: place in newest
         now = self.clock.now
         return lambda place: now is None or bool(self.arrived[place].time >= now - size)

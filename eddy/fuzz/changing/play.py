@@ -75,23 +75,23 @@ class EngineModel:
     def push(self, rows: Sequence[Row]) -> dict[str, list[list[Expected]]]:
         """Take arrivals; return the results of each query in groups that may come in any order."""
         given = self.oracle.push([(NAMES[row.stream], self.case.sources.values(row)) for row in rows])
-        return {name: self.groups(found) for name, found in given.items()}
+        return {name: self.groups(results) for name, results in given.items()}
 
     def groups(self, given: Sequence[OracleResult]) -> list[list[Expected]]:
         """Return results in groups of one version and one arrival."""
         arrived = self.oracle.arrived
         return [
-            [(one.version, one.first, tuple(arrived[p].row["n"] for p in one.places)) for one in group]
-            for _, group in groupby(given, key=lambda one: (one.version, one.last))
+            [(result.version, result.first, tuple(arrived[p].row["n"] for p in result.places)) for result in group]
+            for _, group in groupby(given, key=lambda result: (result.version, result.last))
         ]
 
     def forget_stopped(self) -> None:
         """Forget the queries that have stopped."""
-        self.oracle.queries = {name: one for name, one in self.oracle.queries.items() if one.live}
+        self.oracle.queries = {name: query for name, query in self.oracle.queries.items() if query.live}
 
     def states(self) -> dict[str, tuple[str, list[int]]]:
         """Return the state and the live versions of each query."""
-        return {name: (one.state, [v.number for v in one.live]) for name, one in self.oracle.queries.items()}
+        return {name: (query.state, [v.number for v in query.live]) for name, query in self.oracle.queries.items()}
 
 
 class EngineGame:
@@ -141,7 +141,11 @@ class EngineGame:
     def reload(self) -> None:
         """Continue with an engine restored from a snapshot. Queries that have stopped are in neither."""
         saved, history = self.engine.snapshot(), self.engine.history()
-        queries = {one.name: [own.query for own in one.versions] for one in self.engine.queries.values() if one.live}
+        queries = {
+            query.name: [version.query for version in query.versions]
+            for query in self.engine.queries.values()
+            if query.live
+        }
         policy: Any = policy_of(self.case.policy, self.case.seed)
         self.engine = Engine.restore(saved, self.case.sources.streams(), queries, policy=policy)
         assert self.engine.snapshot() == saved, "the snapshot of a restored engine differs"
@@ -166,7 +170,7 @@ class EngineGame:
             assert known <= most, f"a warm start has all results from {known} only, not from {most}"
             self.complete_from[step.name][version] = known
             kept = zip(self.case.sources.names, self.engine.joins.kept, strict=True)
-            oldest = {name: _oldest(own, self.engine.position) for name, own in kept}
+            oldest = {name: _oldest(rows, self.engine.position) for name, rows in kept}
             self.model.oracle.queries[step.name].versions[-1].oldest = oldest
 
     def give(self, step: Element, version: int, at: int | None) -> None:
@@ -185,7 +189,7 @@ class EngineGame:
         oracle = self.model.oracle
         assert self.engine.position == oracle.position, f"position {self.engine.position}, not {oracle.position}"
         assert self.engine.late_counts == oracle.late, f"late rows {self.engine.late_counts}, not {oracle.late}"
-        got = {name: (one.state, [v.number for v in one.live]) for name, one in self.engine.queries.items()}
+        got = {name: (query.state, [v.number for v in query.live]) for name, query in self.engine.queries.items()}
         assert got == self.model.states(), f"states {got}, not {self.model.states()}"
 
 
@@ -205,7 +209,7 @@ def refused(call: Any) -> None:
 
 def seen(engine: Engine) -> Any:
     """Return what a call that is refused must not change."""
-    states = {name: (one.state, one.complete_from, one.live) for name, one in engine.queries.items()}
+    states = {name: (query.state, query.complete_from, query.live) for name, query in engine.queries.items()}
     return engine.position, states, engine.history().to_pylist(), engine.metrics(), engine.late_counts
 
 

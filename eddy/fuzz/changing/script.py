@@ -125,8 +125,10 @@ def _stream(timed: bool, name: str, window: object, least: int | None, lateness:
 
 
 def _query(case: EngineCase, asked: EngineQuery, version: int) -> list[str]:
-    streams = [_stream(case.sources.timed, NAMES[own.stream], own.window, own.least) for own in asked.streams]
-    lines = ["    eddy.Query(", "        [", *(f"            {one}," for one in streams), "        ],"]
+    streams = [
+        _stream(case.sources.timed, NAMES[stream.stream], stream.window, stream.least) for stream in asked.streams
+    ]
+    lines = ["    eddy.Query(", "        [", *(f"            {stream}," for stream in streams), "        ],"]
     return [*lines, f"        {asked.predicates!r},", f"        select={asked.select(version)!r},", "    ),"]
 
 

@@ -81,8 +81,8 @@ class _Writer:
         if shape < 0.35:
             # A window of event time needs a watermark, so streams that are not kept for ever.
             made = windowed if not self.kept and self.source.random() < 0.7 else grouped
-            own, self.reference = made(self.source, (text, where), self._expressions(), self._with_text())
-            return own
+            statement, self.reference = made(self.source, (text, where), self._expressions(), self._with_text())
+            return statement
         return f"{self._with_text()}SELECT {self._select()} {text}{where and f' WHERE {where}'}"
 
     def _with_text(self) -> str:
@@ -117,7 +117,7 @@ class _Writer:
         conditions = [self._expressions().condition(2) for _ in range(self.source.choice((0, 0, 1, 2)))]
         if self.source.random() < 0.3:
             conditions.append(self._exists(1))
-        return text, " AND ".join(f"({one})" for one in conditions)
+        return text, " AND ".join(f"({condition})" for condition in conditions)
 
     def _alias(self) -> str:
         self._number += 1
@@ -131,10 +131,10 @@ class _Writer:
         if nested and chance < 0.75:
             # Joins in parentheses.
             other = self._alias()
-            own = [*_columns(alias), *_columns(other)]
+            columns = [*_columns(alias), *_columns(other)]
             on = f"{alias}.k = {other}.k{self._interval(alias, other)}"
             return _Relation(
-                alias, f"({table} AS {alias} JOIN {self.source.choice(self.tables)} AS {other} ON {on})", own
+                alias, f"({table} AS {alias} JOIN {self.source.choice(self.tables)} AS {other} ON {on})", columns
             )
         inner = Expressions(self.source, _columns("t"))
         # Of these columns, some are not NULL where all columns of their row are.
@@ -151,30 +151,30 @@ class _Writer:
         self._with.append(f"{name} AS ({body})")
         return _Relation(alias, f"{name} AS {alias}", _columns(alias))
 
-    def _interval(self, one: str, other: str) -> str:
+    def _interval(self, left: str, other: str) -> str:
         """Return an interval between the event times of two relations, which windows need unless they are kept."""
         if self.kept and self.source.random() < 0.6:
             return ""
         least, most = sorted((self.source.randint(-40, 40), self.source.randint(-40, 40)))
         return self.source.choice(
             (
-                f" AND {one}.at BETWEEN {other}.at{_seconds(least)} AND {other}.at{_seconds(most)}",
-                f" AND {one}.at - {other}.at >= INTERVAL '{least}' SECOND AND {one}.at <= {other}.at{_seconds(most)}",
+                f" AND {left}.at BETWEEN {other}.at{_seconds(least)} AND {other}.at{_seconds(most)}",
+                f" AND {left}.at - {other}.at >= INTERVAL '{least}' SECOND AND {left}.at <= {other}.at{_seconds(most)}",
             )
         )
 
     def _on(self, other: _Relation) -> str:
         """Return the condition of a join."""
-        mine = self.source.choice([one for one in self.seen if one.kind == "key"]).text
-        theirs = self.source.choice([one for one in other.columns if one.kind == "key"]).text
+        mine = self.source.choice([column for column in self.seen if column.kind == "key"]).text
+        theirs = self.source.choice([column for column in other.columns if column.kind == "key"]).text
         on = self.source.choice((f"{mine} = {theirs}", f"{theirs} = {mine}"))
         if self.source.random() < 0.25:
             on = self._computed_key(other)
         text = on + self._interval(theirs.partition(".")[0], mine.partition(".")[0])
         both = Expressions(self.source, [*self.seen, *other.columns])
         if self.source.random() < 0.25:
-            left = self.source.choice([one for one in self.seen if one.kind == "int"]).text
-            right = self.source.choice([one for one in other.columns if one.kind == "int"]).text
+            left = self.source.choice([column for column in self.seen if column.kind == "int"]).text
+            right = self.source.choice([column for column in other.columns if column.kind == "int"]).text
             text += self.source.choice(
                 (
                     f" AND {left} < {right} + 3",
@@ -192,7 +192,7 @@ class _Writer:
         """Return an equality of expressions, each over one relation."""
 
         def of(columns: list[Column], kind: str) -> str:
-            return self.source.choice([one for one in columns if one.kind == kind]).text
+            return self.source.choice([column for column in columns if column.kind == kind]).text
 
         kind, form = self.source.choice(
             (
@@ -213,7 +213,7 @@ class _Writer:
     def _exists(self, depth: int) -> str:
         """Return a condition with a subquery."""
         table, alias = self.source.choice(self.tables), self._alias()
-        outer = self.source.choice([one for one in self.seen if one.kind == "key"]).text
+        outer = self.source.choice([column for column in self.seen if column.kind == "key"]).text
         inner = Expressions(self.source, _columns(alias))
         where = f"{alias}.k = {outer}{self._interval(alias, outer.partition('.')[0])}"
         if self.source.random() < 0.5:

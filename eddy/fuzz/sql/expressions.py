@@ -22,7 +22,7 @@ class Expressions:
 
     def column(self, *kinds: str) -> str:
         """Return a column of one of some kinds."""
-        return self._source.choice([one.text for one in self._columns if one.kind in kinds])
+        return self._source.choice([column.text for column in self._columns if column.kind in kinds])
 
     def _one_of(self, *makers: Callable[[], str]) -> str:
         return self._source.choice(makers)()

@@ -67,7 +67,7 @@ def _aggregate(source: Random, made: Expressions) -> tuple[str, str]:
 def _ordered(source: Random, made: Expressions, keep: str) -> tuple[str, str]:
     """Return an aggregate that goes by an order. In DuckDB the value decides where that is equal."""
     value, by = source.choice((made.number(1), made.text(1))), source.choice((made.number(1), made.time(1)))
-    own, most = source.choice(
+    call, most = source.choice(
         (
             (f"FIRST_VALUE({value} ORDER BY {by})", False),
             (f"FIRST_VALUE({value} ORDER BY {by} DESC)", True),
@@ -79,7 +79,7 @@ def _ordered(source: Random, made: Expressions, keep: str) -> tuple[str, str]:
     )
     known = f"({value}) IS NOT NULL AND ({by}) IS NOT NULL"
     kept = keep.replace("(WHERE ", f"(WHERE {known} AND (", 1) + ")" if keep else f" FILTER (WHERE {known})"
-    return own + keep, f"{'ARG_MAX' if most else 'ARG_MIN'}({value}, ROW({by}, {value})){kept}"
+    return call + keep, f"{'ARG_MAX' if most else 'ARG_MIN'}({value}, ROW({by}, {value})){kept}"
 
 
 def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: str) -> tuple[str, str]:
@@ -94,16 +94,16 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
     ticks = f"CAST(EPOCH({time}) AS BIGINT)"
     if source.random() < 0.6:
         call = f"({time}, INTERVAL '{size}' SECOND)"
-        own = f"{before}SELECT TUMBLE_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY TUMBLE{call}, {key}"
+        query = f"{before}SELECT TUMBLE_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY TUMBLE{call}, {key}"
         start = f"{ticks} - {ticks} % {size}"
         return (
-            own,
+            query,
             f"{before}SELECT MAKE_TIMESTAMP(({start}) * 1000000) AS w, {key} AS g, {calls} {text}"
             f" GROUP BY {start}, {key}",
         )
     hop = source.choice((3, 5, 10))
     call = f"({time}, INTERVAL '{hop}' SECOND, INTERVAL '{size}' SECOND)"
-    own = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY HOP{call}, {key}"
+    query = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY HOP{call}, {key}"
     # Each row is in one window for each multiple of the hop in the size before its time.
     steps = f"CROSS JOIN (SELECT UNNEST(RANGE({-(-size // hop)})) AS step) AS steps"
     start = f"({ticks} - {ticks} % {hop} - steps.step * {hop})"
@@ -111,4 +111,4 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
     reference = (
         f"{before}SELECT MAKE_TIMESTAMP({start} * 1000000) AS w, {key} AS g, {calls} {first} {steps} WHERE {kept}"
     )
-    return own, f"{reference} GROUP BY {start}, {key}"
+    return query, f"{reference} GROUP BY {start}, {key}"

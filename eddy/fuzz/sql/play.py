@@ -45,12 +45,12 @@ def play(case: SqlCase) -> Tally:
         tally.refused = 1
         return tally
     assert isinstance(query, Query)
-    found = results_of(case, query)
+    results = results_of(case, query)
     wanted = reference_of(case)
-    _compare(case.text, rows_of(found), rows_of(wanted))
+    _compare(case.text, rows_of(results), rows_of(wanted))
     if case.printed:
         to_sql(query)  # raises an error unless the text gives the same query
-    tally.results = found.num_rows
+    tally.results = results.num_rows
     tally.pushes = case.pushes
     tally.arrivals = sum(map(len, case.tables.values()))
     return tally
@@ -61,7 +61,7 @@ def results_of(case: SqlCase, query: Query) -> pa.Table:
     runtime = Runtime(query, strategy=strategy_name(case.strategy), bounded=True)
     times = sorted({row[-1] for rows in case.tables.values() for row in rows})
     step = max(1, -(-len(times) // case.pushes))
-    found = [runtime.output_schema.empty_table()]
+    outputs = [runtime.output_schema.empty_table()]
     tables = {name: case.rows(name) for name in case.tables}
     seconds = {name: [row[-1] for row in sorted(rows, key=lambda row: row[-1])] for name, rows in case.tables.items()}
     for start in range(0, len(times), step):
@@ -70,9 +70,9 @@ def results_of(case: SqlCase, query: Query) -> pa.Table:
         for name, table in tables.items():
             places = [i for i, second in enumerate(seconds[name]) if second in chosen]
             part[name] = table.take(pa.array(places, pa.int64()))
-        found.append(runtime.push(query.inputs(part)))
-    found.append(runtime.finish())
-    return pa.concat_tables(found)
+        outputs.append(runtime.push(query.inputs(part)))
+    outputs.append(runtime.finish())
+    return pa.concat_tables(outputs)
 
 
 def reference_of(case: SqlCase) -> pa.Table:
@@ -94,7 +94,7 @@ def _connection() -> Any:
 
 def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
     """Return a multiset of rows, in values that compare across types of numbers and units of time."""
-    columns = [[_value(one) for one in column.to_pylist()] for column in table.columns]
+    columns = [[_value(cell) for cell in column.to_pylist()] for column in table.columns]
     return Counter(zip(*columns, strict=True))
 
 
@@ -109,7 +109,7 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _compare(text: str, found: Counter[Any], wanted: Counter[Any]) -> None:
-    if found != wanted:
-        more, less = list((found - wanted).elements())[:5], list((wanted - found).elements())[:5]
+def _compare(text: str, got: Counter[Any], wanted: Counter[Any]) -> None:
+    if got != wanted:
+        more, less = list((got - wanted).elements())[:5], list((wanted - got).elements())[:5]
         raise AssertionError(f"{text}\n  only in eddy: {more}\n  only in DuckDB: {less}")

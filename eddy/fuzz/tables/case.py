@@ -169,7 +169,7 @@ class TablesQuery:
         """The first rows with the complete order of groups: rows of groups come in the order of their columns last."""
         if self.top is None or self.grouped is None:
             return self.top
-        taken = [one.column for one in self.top.order]
+        taken = [sort_key.column for sort_key in self.top.order]
         more = tuple(OracleOrder(column) for column in self.grouped if column not in taken)
         return replace(self.top, order=self.top.order + more)
 
@@ -177,7 +177,10 @@ class TablesQuery:
     def order(self) -> list[str]:
         """The order of the first rows as text."""
         assert self.top is not None
-        return [one.column + " desc" * one.descending + " nulls first" * one.nulls_first for one in self.top.order]
+        return [
+            sort_key.column + " desc" * sort_key.descending + " nulls first" * sort_key.nulls_first
+            for sort_key in self.top.order
+        ]
 
     def window(self, i: int) -> Window:
         """Return the window of a stream."""
@@ -186,12 +189,16 @@ class TablesQuery:
 
     def predicates_of(self, node: int = -1) -> list[Compared]:
         """Return the predicates of a branch, -1 = those of the core."""
-        own = self.nodes[1 + node]
-        return [one for one in self.predicates if max(NAMES.index(one[0][0]), NAMES.index(one[2][0])) in own]
+        streams = self.nodes[1 + node]
+        return [
+            predicate
+            for predicate in self.predicates
+            if max(NAMES.index(predicate[0][0]), NAMES.index(predicate[2][0])) in streams
+        ]
 
     def below(self, node: int = -1) -> list[int]:
         """Return the branches that hang on a branch, -1 = on the core."""
-        return [k for k, one in enumerate(self.branches) if one.parent == node]
+        return [k for k, branch in enumerate(self.branches) if branch.parent == node]
 
     def query(self, accepts: Callable[[pa.RecordBatch], pa.Array] | None = None) -> Query:
         """Return the query as the engine takes it; `accepts` is the filter of a switched one."""
@@ -213,7 +220,10 @@ class TablesQuery:
         if self.top is not None:
             more["top"] = Top(self.top.n, list(self.top.by), self.order, RANK if self.rank else None)
         if self.grouped is not None:
-            more |= {"group_by": self.grouped, "aggregates": {n: made(one) for n, one in self.functions.items()}}
+            more |= {
+                "group_by": self.grouped,
+                "aggregates": {n: made(aggregate) for n, aggregate in self.functions.items()},
+            }
         else:
             more["select"] = self.outputs
         return Query([self._input(i) for i in self.nodes[0]], texts(self.predicates_of()), **more)
@@ -264,11 +274,13 @@ def texts(predicates: Sequence[Compared]) -> list[str]:
     return [f"{a}.{x} {op} {b}.{y}" for (a, x), op, (b, y) in predicates]
 
 
-def made(one: OracleAggregate) -> agg.Aggregate:
+def made(aggregate: OracleAggregate) -> agg.Aggregate:
     """Return an aggregate as the engine takes it."""
-    columns = [one.column, *([one.by] if one.function == "first" else [])]
-    found: agg.Aggregate = getattr(agg, one.function)(*(column for column in columns if column is not None))
-    return found
+    columns = [aggregate.column, *([aggregate.by] if aggregate.function == "first" else [])]
+    engine_aggregate: agg.Aggregate = getattr(agg, aggregate.function)(
+        *(column for column in columns if column is not None)
+    )
+    return engine_aggregate
 
 
 def keeps(row: Mapping[str, Any]) -> bool:

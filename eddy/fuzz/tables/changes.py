@@ -13,13 +13,13 @@ Change = tuple[Any, ...]
 
 def pairs_of(rows: Sequence[Change]) -> list[tuple[Change, ...]]:
     """Return rows with both members of a pair as one."""
-    found: list[tuple[Change, ...]] = []
+    pairs: list[tuple[Change, ...]] = []
     for row in rows:
-        if row[0] == "+U" and found and len(found[-1]) == 1 and found[-1][0][0] == "-U":
-            found[-1] = found[-1][0], row
+        if row[0] == "+U" and pairs and len(pairs[-1]) == 1 and pairs[-1][0][0] == "-U":
+            pairs[-1] = pairs[-1][0], row
         else:
-            found.append((row,))
-    return found
+            pairs.append((row,))
+    return pairs
 
 
 def compare_changes(rows: Sequence[Change], groups: Sequence[Sequence[Change]], key: Sequence[int] | None) -> None:

@@ -140,7 +140,7 @@ def table_branches(draw: st.DrawFn, grouped: bool = False, most: int = MOST_INPU
         branches = (Hanging("full", (1,)),)
     columns: tuple[str, ...] | None = draw(st.sampled_from(((), ("R.a",), ("R.v", "R.p")))) if grouped else None
     query = draw(_queries(m, pairs, columns, branches, only))
-    below = [i for one in branches for i in one.streams]
+    below = [i for branch in branches for i in branch.streams]
     if draw(st.booleans()):
         # Final results have tables alone in their branches.
         query = replace(query, tables=tuple(table or i in below for i, table in enumerate(query.tables)))
@@ -201,20 +201,20 @@ class ArrivalWriter:
 
         A row whose first byte is 0 is left out: so a case gets smaller by zeros, too.
         """
-        found = []
+        arrivals = []
         for k in range(len(picks) // ROW_BYTES):
-            own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            if not own[0]:
+            row_bytes = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
+            if not row_bytes[0]:
                 continue
-            i = (k + own[0] - 1) % len(self.asked.tables)
-            row = {column: values[own[2 + n] % len(values)] for n, (column, values) in enumerate(self.values)}
-            self.now += own[7] % 3 if self.asked.timed else 0
-            time = self.now - own[7] // 16 % 4 if self.asked.timed else 0
+            i = (k + row_bytes[0] - 1) % len(self.asked.tables)
+            row = {column: values[row_bytes[2 + n] % len(values)] for n, (column, values) in enumerate(self.values)}
+            self.now += row_bytes[7] % 3 if self.asked.timed else 0
+            time = self.now - row_bytes[7] // 16 % 4 if self.asked.timed else 0
             self.counts[i] += 1
             if self.counts[i] <= self.most[i]:
                 values = (*(row[column] for column in "abkpvw"), time, row["z"])
-                found.append(TableArrival(i, values, OPS[own[1] % len(OPS)] if self.asked.tables[i] else ""))
-        return tuple(found)
+                arrivals.append(TableArrival(i, values, OPS[row_bytes[1] % len(OPS)] if self.asked.tables[i] else ""))
+        return tuple(arrivals)
 
 
 @dataclass
@@ -317,4 +317,4 @@ def table_cases(
     loaded = draw(st.lists(_drawn("load"), max_size=1)) if draw(st.integers(0, 5)) == 5 else []
     few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=4), st.lists(DRAWN_STEPS, min_size=6, max_size=MOST_STEPS)
     drawn = [*loaded, *draw(few | many)]
-    return replace(case, steps=tuple(step for one in drawn for step in writer.steps(one)))
+    return replace(case, steps=tuple(step for drawn_step in drawn for step in writer.steps(drawn_step)))

@@ -115,7 +115,7 @@ class TableGame(RuntimeGame[TableModel]):
     def push(self, step: TablePushStep) -> None:
         """Push rows and changes, and compare the changes of the answer, the late rows and the watermark."""
         dropped = sum(self.runtime._pipeline.late.rows.dropped)
-        order = [one.input for one in step.arrivals]
+        order = [arrival.input for arrival in step.arrivals]
         table = self.runtime.push(batches(self.case.asked, step.arrivals), order, atomic=step.atomic)
         self.compare(table, self.model.reference.push(step.arrivals, step.atomic), dropped)
         self.tally.arrivals += len(step.arrivals)
@@ -132,7 +132,7 @@ class TableGame(RuntimeGame[TableModel]):
 
     def compare_late(self, late: dict[str, list[Any]], dropped: int) -> None:
         """Compare the late rows and the stale changes of a push."""
-        got = {name: rows_of(found) for name, found in self.runtime.late().items()}
+        got = {name: rows_of(table) for name, table in self.runtime.late().items()}
         dropped = sum(self.runtime._pipeline.late.rows.dropped) - dropped
         compare_late(got, {name: late[name] for name in self.case.asked.names if name in late}, dropped)
 
@@ -141,7 +141,7 @@ class TableGame(RuntimeGame[TableModel]):
         arrivals = bad_arrivals(self.case.asked, step)
         if not arrivals and step.how != "order":
             return
-        order = [*(one.input for one in arrivals), *([0] if step.how == "order" else [])]
+        order = [*(arrival.input for arrival in arrivals), *([0] if step.how == "order" else [])]
         before = self.kept()
         try:
             self.runtime.push(batches(self.case.asked, arrivals), order)
@@ -175,12 +175,12 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def batches(asked: TablesQuery, arrivals: Sequence[TableArrival]) -> dict[str, pa.RecordBatch]:
     """Return arrivals as the batches that a push takes."""
-    found = {}
-    for i in sorted({one.input for one in arrivals}):
-        own = [{**one.row, "op": one.op} for one in arrivals if one.input == i]
+    by_name = {}
+    for i in sorted({arrival.input for arrival in arrivals}):
+        rows = [{**arrival.row, "op": arrival.op} for arrival in arrivals if arrival.input == i]
         schema = SCHEMA.append(pa.field("op", pa.string())) if asked.tables[i] else SCHEMA
-        found[NAMES[i]] = pa.RecordBatch.from_pylist(own, schema=schema)
-    return found
+        by_name[NAMES[i]] = pa.RecordBatch.from_pylist(rows, schema=schema)
+    return by_name
 
 
 def play(case: TableCase) -> Tally:

@@ -30,7 +30,7 @@ class TableReference:
     def __init__(self, asked: TablesQuery, output: ChangelogMode = "changelog", results: Results = "rows") -> None:
         self.asked, self.output, self.results = asked, output, results
         self.oracle, self.clock, self.begun = asked.oracle(), asked.clock(), False
-        self.names = [one.name for one in self.oracle.every]
+        self.names = [source.name for source in self.oracle.every]
         self.first: First = {}
         self.ranked: Mapping[tuple[Any, ...], Mapping[str, Any]] = {}
         self.key = self._key_places() if output == "upsert" else None
@@ -49,19 +49,19 @@ class TableReference:
         before, results, late = self.rows(), set(self.oracle.answer), dict[str, list[Any]]()
         changed: list[list[Change]] = []
         if atomic or self.asked.atomic:
-            for one in self.net(arrivals, late):
-                self.arrive(one, late)
+            for arrival in self.net(arrivals, late):
+                self.arrive(arrival, late)
             changed.append(self.oracle.since(results))
         else:
-            changed += [self.arrive(one, late) for one in arrivals if not self.left_out(one, late)]
+            changed += [self.arrive(arrival, late) for arrival in arrivals if not self.left_out(arrival, late)]
         self.begun = True
         return self._expected(changed, before, late)
 
     def load(self, arrivals: Sequence[TableArrival]) -> None:
         """Take what is loaded, input after input. Stale changes are left out, and count as no late rows."""
-        for one in sorted(arrivals, key=lambda one: one.input):
-            if not self.left_out(one, {}):
-                self.arrive(one, {})
+        for arrival in sorted(arrivals, key=lambda arrival: arrival.input):
+            if not self.left_out(arrival, {}):
+                self.arrive(arrival, {})
 
     def advance(self, watermark: int) -> Expected:
         """Take a watermark without rows, and return what that must give."""
@@ -74,34 +74,34 @@ class TableReference:
     def net(self, arrivals: Sequence[TableArrival], late: dict[str, list[Any]]) -> list[TableArrival]:
         """Return what arrives of an atomic push: the last change of each key, then the rows of streams."""
         last, rows = dict[Any, TableArrival](), list[TableArrival]()
-        for one in arrivals:
-            if not self.asked.tables[one.input]:
-                rows.append(one)
-            elif not self.left_out(one, late):
-                key = one.input, *(one.row[column] for column in self.asked.key)
+        for arrival in arrivals:
+            if not self.asked.tables[arrival.input]:
+                rows.append(arrival)
+            elif not self.left_out(arrival, late):
+                key = arrival.input, *(arrival.row[column] for column in self.asked.key)
                 last.pop(key, None)
-                last[key] = one
+                last[key] = arrival
         return [*last.values(), *rows]
 
-    def left_out(self, one: TableArrival, late: dict[str, list[Any]]) -> bool:
+    def left_out(self, arrival: TableArrival, late: dict[str, list[Any]]) -> bool:
         """Return whether a change does not arrive; a stale one is late."""
-        if not self.asked.tables[one.input] or one.op == "-U":
-            return one.op == "-U"
-        deletes = one.op in DELETES
-        stale = self.oracle.is_stale(NAMES[one.input], one.row, deletes)
+        if not self.asked.tables[arrival.input] or arrival.op == "-U":
+            return arrival.op == "-U"
+        deletes = arrival.op in DELETES
+        stale = self.oracle.is_stale(NAMES[arrival.input], arrival.row, deletes)
         if stale:
-            rejected = self.asked.filtered and not keeps(one.row)
-            late.setdefault(NAMES[one.input], []).append((*one.values, "-D" if deletes or rejected else "+I"))
+            rejected = self.asked.filtered and not keeps(arrival.row)
+            late.setdefault(NAMES[arrival.input], []).append((*arrival.values, "-D" if deletes or rejected else "+I"))
         return stale
 
-    def arrive(self, one: TableArrival, late: dict[str, list[Any]]) -> list[Change]:
+    def arrive(self, arrival: TableArrival, late: dict[str, list[Any]]) -> list[Change]:
         """Take a row or a change, and return the changes of the answer. A late row does not arrive."""
-        name, row = NAMES[one.input], one.row
-        comes = not self.asked.tables[one.input] and not (self.asked.filtered and not keeps(row))
+        name, row = NAMES[arrival.input], arrival.row
+        comes = not self.asked.tables[arrival.input] and not (self.asked.filtered and not keeps(row))
         if self.asked.timed and comes and self.clock.tick(name, row["t"]):
-            late.setdefault(name, []).append(one.values)
+            late.setdefault(name, []).append(arrival.values)
             return []
-        return self.oracle.arrive(name, row, one.op in DELETES, self.clock.now)
+        return self.oracle.arrive(name, row, arrival.op in DELETES, self.clock.now)
 
     def answer(self) -> Counter[tuple[Any, ...]]:
         """Return the rows that are the answer, as a changelog shows them."""
@@ -111,18 +111,18 @@ class TableReference:
         ranked = self._values()
         first = self.asked.ranking.of(ranked)
         return Counter(
-            self._placed(ranked[number], place) for own in first.values() for place, number in enumerate(own)
+            self._placed(ranked[number], place) for numbers in first.values() for place, number in enumerate(numbers)
         )
 
     def rows(self) -> Rows:
         """Return the rows of the answer without regard to `top`: results by their arrivals, groups by their columns."""
         if self.asked.grouped is None:
-            return {one: self.shown(one) for one in self.oracle.answer}
+            return {result: self.shown(result) for result in self.oracle.answer}
         if not self.begun:
             return {}
-        joined = [self._columns(one) for one in self.oracle.answer]
-        found = grouped(joined, self.asked.grouped, [*self.asked.functions.values()])
-        return {key: (*key, *values) for key, values in found.items()}
+        joined = [self._columns(result) for result in self.oracle.answer]
+        groups = grouped(joined, self.asked.grouped, [*self.asked.functions.values()])
+        return {key: (*key, *values) for key, values in groups.items()}
 
     def shown(self, result: Result) -> tuple[Any, ...]:
         """Return a result as a row shows it; None for a component that it lacks."""
@@ -133,11 +133,11 @@ class TableReference:
 
     def _columns(self, result: Result) -> dict[str, Any]:
         """Return all columns of a result that are visible."""
-        found = {}
+        columns = {}
         for i in self.asked.visible:
             row: Mapping[str, Any] = {} if result[i] < 0 else self.oracle.row(self.names[i], result[i])
-            found.update({f"{self.names[i]}.{column}": row.get(column) for column in "abkpvw"})
-        return found
+            columns.update({f"{self.names[i]}.{column}": row.get(column) for column in "abkpvw"})
+        return columns
 
     def _expected(self, changed: list[list[Change]], before: Rows, late: dict[str, list[Any]]) -> Expected:
         groups: Sequence[Group]
@@ -146,29 +146,29 @@ class TableReference:
         elif self.asked.grouped is not None:
             groups = self._group_changes(before)
         elif self.results == "count":
-            ops = Counter(op in ("+I", "+U") for one in changed for op, _ in one)
+            ops = Counter(op in ("+I", "+U") for group in changed for op, _ in group)
             return Expected([[("+I", ops[True])], [("-D", ops[False])]], late, ops.total())
         else:
-            shown = [[(op, *self.shown(result)) for op, result in one] for one in changed]
-            kept = [without_equal(one) for one in shown]
+            shown = [[(op, *self.shown(result)) for op, result in group] for group in changed]
+            kept = [without_equal(group) for group in shown]
             if self.key is not None:
                 groups = self._by_key(kept, before)
             else:
-                groups = [part for one in kept for part in self._parts(one)]
+                groups = [part for group in kept for part in self._parts(group)]
         kept_groups = [group for group in groups if group]
         return Expected(kept_groups, late, sum(map(len, kept_groups)))
 
     def _parts(self, shown: list[Shown]) -> list[list[Shown]]:
         """Return the changes of an arrival in groups that follow each other: ends, then pairs, then new results."""
         pair = ("+U",) if self.output == "upsert" else ("-U", "+U")
-        return [[one for one in shown if one[0] in ops] for ops in (("-D",), pair, ("+I",))]
+        return [[change for change in shown if change[0] in ops] for ops in (("-D",), pair, ("+I",))]
 
     def _by_key(self, changed: list[list[Shown]], before: Rows) -> list[list[Shown]]:
         """Return the last row of each key that has changed, unless it came and went."""
         old, new = ({self._key(row): row for row in rows.values()} for rows in (before, self.rows()))
-        keys = {self._key(row[1:]) for one in changed for row in one}
-        found: list[Shown] = [("-D", *key) for key in keys if key in old and key not in new]
-        return [found + [("+U" if key in old else "+I", *new[key]) for key in keys if key in new]]
+        keys = {self._key(row[1:]) for group in changed for row in group}
+        ended: list[Shown] = [("-D", *key) for key in keys if key in old and key not in new]
+        return [ended + [("+U" if key in old else "+I", *new[key]) for key in keys if key in new]]
 
     def _key(self, row: Sequence[Any]) -> tuple[Any, ...]:
         assert self.key is not None
@@ -186,7 +186,7 @@ class TableReference:
     def _values(self) -> dict[tuple[Any, ...], Mapping[str, Any]]:
         """Return the rows that `top` reads, by what decides between rows of equal order."""
         if self.asked.grouped is None:
-            return {one: self._columns(one) for one in self.oracle.answer}
+            return {result: self._columns(result) for result in self.oracle.answer}
         return {row: dict(zip(self.asked.outputs, row, strict=True)) for row in self.rows().values()}
 
     def _placed(self, row: Mapping[str, Any], place: int) -> tuple[Any, ...]:
@@ -215,4 +215,4 @@ class TableReference:
 def without_equal(shown: list[Shown]) -> list[Shown]:
     """Return changes without the pairs whose rows are equal."""
     equal = {k for k in range(len(shown) - 1) if shown[k][0] == "-U" and shown[k][1:] == shown[k + 1][1:]}
-    return [one for k, one in enumerate(shown) if k not in equal and k - 1 not in equal]
+    return [change for k, change in enumerate(shown) if k not in equal and k - 1 not in equal]

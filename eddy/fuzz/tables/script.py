@@ -158,10 +158,10 @@ def _setup(case: TableCase, key: Sequence[int] | None) -> str:
         lines.append(f"    select={asked.outputs!r},")
     else:
         lines += [f"    group_by={list(asked.grouped)!r},", "    aggregates={"]
-        for name, one in asked.functions.items():
-            columns = [one.column, *([one.by] if one.function == "first" else [])]
+        for name, aggregate in asked.functions.items():
+            columns = [aggregate.column, *([aggregate.by] if aggregate.function == "first" else [])]
             given = ", ".join(repr(column) for column in columns if column is not None)
-            lines.append(f"        {name!r}: eddy.agg.{one.function}({given}),")
+            lines.append(f"        {name!r}: eddy.agg.{aggregate.function}({given}),")
         lines.append("    },")
     if asked.top is not None:
         rank = RANK if asked.rank else None
@@ -189,16 +189,19 @@ def _inputs(asked: TablesQuery, inputs: Sequence[int], indent: str) -> list[str]
 def _branches(asked: TablesQuery, node: int, indent: str) -> list[str]:
     lines = []
     for k in asked.below(node):
-        one = asked.branches[k]
-        lines += [f"{indent}eddy.Branch(", *_inputs(asked, one.streams, indent + "    ")]
-        lines += [f"{indent}    {texts(asked.predicates_of(k))!r},", f"{indent}    {one.how!r},"]
+        branch = asked.branches[k]
+        lines += [f"{indent}eddy.Branch(", *_inputs(asked, branch.streams, indent + "    ")]
+        lines += [f"{indent}    {texts(asked.predicates_of(k))!r},", f"{indent}    {branch.how!r},"]
         lines += [f"{indent}    [", *_branches(asked, k, indent + " " * 8), f"{indent}    ],", f"{indent}),"]
     return lines
 
 
 def _arrivals(asked: TablesQuery, arrivals: Sequence[TableArrival]) -> list[str]:
     return listed(
-        [repr((NAMES[one.input], *one.values, *([one.op] if asked.tables[one.input] else []))) for one in arrivals]
+        [
+            repr((NAMES[arrival.input], *arrival.values, *([arrival.op] if asked.tables[arrival.input] else [])))
+            for arrival in arrivals
+        ]
     )
 
 

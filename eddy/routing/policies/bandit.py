@@ -86,14 +86,14 @@ class Bandit:
         return None if tree == view.tree else Decision(tree, (), why)
 
     def _chosen(self, view: View) -> list[Tree]:
-        found = {view.tree: None}
+        trees = {view.tree: None}
         if not has_choice(view.masks):
-            return list(found)
+            return list(trees)
         greedy = Greedy(view, True)
         for start in range(view.graph.n_streams):
-            if len(found) < self.arms:
-                found[view.left_deep(greedy.order(start))] = None
+            if len(trees) < self.arms:
+                trees[view.left_deep(greedy.order(start))] = None
         for _ in range(4 * self.arms):
-            if len(found) < self.arms:
-                found[view.left_deep(random_order(view.masks, view.rng))] = None
-        return list(found)
+            if len(trees) < self.arms:
+                trees[view.left_deep(random_order(view.masks, view.rng))] = None
+        return list(trees)

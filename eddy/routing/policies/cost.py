@@ -130,12 +130,12 @@ class Cost:
         The saving is the one on all tuples of two samples: the plan was chosen by the first, so it may be only lucky
         there.
         """
-        found: list[Priced] = []
+        priced: list[Priced] = []
         for tree in trees:
             store = view.worth_storing(tree)
             if store and (tree, store) != (view.tree, view.stored):
-                found.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
-        wish = min(found, key=itemgetter(2), default=None)
+                priced.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
+        wish = min(priced, key=itemgetter(2), default=None)
         if wish is None or wish[2] > (1 - self.storing) * best[2]:
             return best
         if not self._scales and wish[2] > UNMEASURED * best[2]:
@@ -159,8 +159,8 @@ class Cost:
         kind = bool(view.stored)
         predicted = view.present
         if view.settled and not np.isnan(view.measured):
-            found = min(max(view.measured / predicted, 1 / TRUST), TRUST)
-            self._scales[kind] = found + (1 - LEARNING) * (self._scales.get(kind, found) - found)
+            ratio = min(max(view.measured / predicted, 1 / TRUST), TRUST)
+            self._scales[kind] = ratio + (1 - LEARNING) * (self._scales.get(kind, ratio) - ratio)
         return predicted * self._scale(kind)
 
     def _orders(self, view: View, greedy: Greedy) -> list[Tree]:
@@ -197,10 +197,10 @@ def around(view: View, greedy: Greedy, i: int) -> Tree:
     masks, m = view.masks, view.graph.n_streams
     tree, left = Tree(i), (1 << m) - 1 & ~(1 << i)
     # Classes of stream i do not connect two parts, because they connect the parts only through i.
-    own = masks.classes[i]
+    stream_classes = masks.classes[i]
     parts: list[tuple[int, ...]] = []
     while left:
-        entry = next(j for j in range(m) if left >> j & 1 and masks.classes[j] & own)
+        entry = next(j for j in range(m) if left >> j & 1 and masks.classes[j] & stream_classes)
         part, grown = 1 << entry, True
         while grown:
             grown = False
@@ -209,7 +209,7 @@ def around(view: View, greedy: Greedy, i: int) -> Tree:
                 if part >> j & 1:
                     classes |= masks.classes[j]
             for j in range(m):
-                if left >> j & 1 and not part >> j & 1 and masks.classes[j] & classes & ~own:
+                if left >> j & 1 and not part >> j & 1 and masks.classes[j] & classes & ~stream_classes:
                     part |= 1 << j
                     grown = True
         left &= ~part

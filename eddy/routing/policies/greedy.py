@@ -34,11 +34,11 @@ class Greedy:
         among   bits of the streams to order, as far as they are reachable from `start`; None = all
         """
         wanted = self._everything if among is None else among
-        placed, found = [start], [start]
+        placed, ordered = [start], [start]
         weights = {start: self._alive(start, -1)[0]}
         bound = self.view.masks.classes[start]
         left = wanted & ~(1 << start)
-        left = self._take_leaves(bound, left, found)
+        left = self._take_leaves(bound, left, ordered)
         while left:
             best: tuple[float, int, int, int] | None = None
             for k in placed:
@@ -55,20 +55,20 @@ class Greedy:
             by = self.view.neighbours(k)[n].by
             weights[j] = self._alive(j, by)[0]
             placed.append(j)
-            found.append(j)
+            ordered.append(j)
             left &= ~(1 << j)
             bound |= self.view.masks.classes[j]
-            left = self._take_leaves(bound, left, found)
-        return tuple(found)
+            left = self._take_leaves(bound, left, ordered)
+        return tuple(ordered)
 
-    def _take_leaves(self, bound: int, left: int, found: list[int]) -> int:
+    def _take_leaves(self, bound: int, left: int, ordered: list[int]) -> int:
         """Append the streams that are leaf hops by now; return the others."""
         for j in range(self.view.graph.n_streams):
             # In the whole query: a stream with further neighbours is no leaf, even if those are not to be ordered here.
-            others = self._everything & ~sum(1 << k for k in found)
+            others = self._everything & ~sum(1 << k for k in ordered)
             ready = left >> j & 1 and self.view.masks.classes[j] & bound
             if ready and not trunk_of(self.view.masks, j, bound, others):
-                found.append(j)
+                ordered.append(j)
                 left &= ~(1 << j)
         return left
 
@@ -89,8 +89,8 @@ class Greedy:
         if not len(partners):
             return 0.0
         total = float(weights.sum()) if self.conditional else 0.0
-        found = float(weights @ partners) / total if total > 0 else float(partners.sum()) / len(partners)
-        return (found * self._alive(j, by)[1] - 1) / (1 + found)
+        mean = float(weights @ partners) / total if total > 0 else float(partners.sum()) / len(partners)
+        return (mean * self._alive(j, by)[1] - 1) / (1 + mean)
 
 
 def centre(view: View) -> int:

@@ -60,8 +60,8 @@ def predicted(job: Job, figures: Sequence[StreamFigures]) -> WorkPrediction:
     routes = planner.hop_routes(streams)
     heads = [{head: steps} for head, steps in enumerate(routes)]
     candidates = [dict(enumerate(routes))] if timed(job) else heads
-    ways = [Hops(n, planner.starts, own, timed(job)) for own in candidates]
-    works = [hops_work(planner, one, streams, map(one.dealt, range(one.rounds))) for one in ways]
+    ways = [Hops(n, planner.starts, candidate, timed(job)) for candidate in candidates]
+    works = [hops_work(planner, way, streams, map(way.dealt, range(way.rounds))) for way in ways]
     best = min(range(len(ways)), key=lambda k: HOPS.seconds(works[k]))
     every = synopses(query, figures, single=False)
     return WorkPrediction(ways[best], grid_work(planner, job.shares, every), works[best])

@@ -44,19 +44,19 @@ class StreamFigures:
 
 def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> StreamFigures:
     """Return the figures of a stream from the reports of the tasks that sampled it."""
-    own = sorted(classes_of(job.query)[i])
+    classes = sorted(classes_of(job.query)[i])
     parts = []
     coarsest = max((row["step"] for row in rows), default=1)
     for row in rows:
-        numbers = np.frombuffer(row["sample"], np.int64).reshape(len(own), -1)
+        numbers = np.frombuffer(row["sample"], np.int64).reshape(len(classes), -1)
         parts.append(numbers[:, :: coarsest // row["step"]])
-    hashes = np.concatenate(parts, axis=1) if parts else np.zeros((len(own), 0), np.int64)
+    hashes = np.concatenate(parts, axis=1) if parts else np.zeros((len(classes), 0), np.int64)
     return StreamFigures(
         sum(row["rows"] for row in rows),
         min((row["low"] for row in rows), default=0),
         max((row["high"] for row in rows), default=0),
         bytes_of_row(job.query.streams[i].schema),
-        dict(zip(own, hashes, strict=True)),
+        dict(zip(classes, hashes, strict=True)),
     )
 
 
@@ -72,12 +72,12 @@ class BatchSynopsis(Synopsis):
 
 def synopses(query: Query, figures: Sequence[StreamFigures], single: bool) -> list[Synopsis]:
     """Return the figures for the planner; with `single`, one head finds all rows of each other stream."""
-    first, last = min(one.low for one in figures), max(one.high for one in figures)
-    found: list[Synopsis] = []
-    for one, span in zip(figures, query.spans, strict=True):
-        live = float(one.rows)
+    first, last = min(stream.low for stream in figures), max(stream.high for stream in figures)
+    batch_synopses: list[Synopsis] = []
+    for stream, span in zip(figures, query.spans, strict=True):
+        live = float(stream.rows)
         if not single:
             part = 1.0 if span is None or last == first else min(1.0, span / (last - first))
             live *= part - part * part / 2
-        found.append(BatchSynopsis(max(float(one.rows), 1.0), live, one.row_bytes, one.keys))
-    return found
+        batch_synopses.append(BatchSynopsis(max(float(stream.rows), 1.0), live, stream.row_bytes, stream.keys))
+    return batch_synopses

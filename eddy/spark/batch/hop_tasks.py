@@ -30,7 +30,7 @@ from eddy.spark.types import spark_schema
 def class_shares(job: Job, c: int) -> Shares:
     """Return the shares of the place where all partitions share the work by the keys of one class."""
     n = job.shares.partitions
-    return replace(job.shares, counts=tuple(n if one == c else 1 for one in range(len(job.shares.counts))))
+    return replace(job.shares, counts=tuple(n if other == c else 1 for other in range(len(job.shares.counts))))
 
 
 class DealRows(RowTask):
@@ -123,8 +123,8 @@ class _Partition:
         leg = self._hops.leg(head, self._number)
         assert leg is not None
         windows = [self._window(j, key_class(leg.place)) for j in leg.joins]
-        for found in self._legs.walk(head, bound, tuples, windows):
-            yield head, found
+        for joined in self._legs.walk(head, bound, tuples, windows):
+            yield head, joined
 
     def _window(self, stream: int, c: int) -> SortedWindow:
         """Return the window of a stream whose rows were partitioned by the keys of a class."""
@@ -138,9 +138,9 @@ class _Partition:
 
     def _made(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the results of combinations, in Spark's types."""
-        found = self._legs.results(tuples)
+        results = self._legs.results(tuples)
         refuse_failed(self._job.query, self._legs.take_failed())
-        for batch in found.to_batches(max_chunksize=OUTPUT_ROWS):
+        for batch in results.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self._output)
 

@@ -135,7 +135,7 @@ class HopJoin:
         return "\n".join(
             [
                 f"placement: {self.hops.rounds} rounds of hops over {self.hops.partitions} partitions, {self.why}",
-                *self.hops.lines(query.graph.names, [f"[{one}]" for one in shares.classes]),
+                *self.hops.lines(query.graph.names, [f"[{key_class}]" for key_class in shares.classes]),
                 *_operator_lines(operator_texts(query, shares, self.hops.operators())),
                 f"transport: {self.carried[0].remark}",
             ]
@@ -144,7 +144,7 @@ class HopJoin:
 
 def _operator_lines(operators: Mapping[str, list[str]]) -> list[str]:
     """Return lines of text with the operator set of each partition, by place."""
-    return ["operators of each partition:", *(f"  {place}: {', '.join(own)}" for place, own in operators.items())]
+    return ["operators of each partition:", *(f"  {place}: {', '.join(texts)}" for place, texts in operators.items())]
 
 
 def prepare_batch(
@@ -168,7 +168,7 @@ def prepare_batch(
     workers = parallelism(ordered[0].sparkSession)
     sizes = _weights(query, ordered) if len(query.partition_classes) > 1 else None
     job = made(sizes)
-    check_texts(query, ordered, [one.names for one in job.inputs])
+    check_texts(query, ordered, [schema.names for schema in job.inputs])
     struct_type(query.output_schema)
     engines.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
     why, hops = "as asked" if placement == "grid" else "the default", None
@@ -188,10 +188,10 @@ def prepare_batch(
             check_workers(ordered[0].sparkSession)
             figures = measure(job, transport, inputs)
             measured = zip(query.streams, figures, strict=True)
-            job = made({stream.name: one.rows * one.row_bytes for stream, one in measured})
-            found = predicted(job, figures)
-            why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
-            hops = found.hops if placement == "hops" or found.hops_s < found.grid_s else None
+            job = made({stream.name: sampled.rows * sampled.row_bytes for stream, sampled in measured})
+            work = predicted(job, figures)
+            why = f"predicted from samples: {work.grid_s:.2g} CPU seconds in one round, {work.hops_s:.2g} in hops"
+            hops = work.hops if placement == "hops" or work.hops_s < work.grid_s else None
     if hops is None:
         return in_one_round(job, transport, inputs, why)
     return in_hops(job, hops, transport, inputs, why)

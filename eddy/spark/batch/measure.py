@@ -40,9 +40,9 @@ def measured_job(job: Job) -> Job:
     """Return a job whose inputs are the columns that figures need: keys, event times, columns of filters."""
     inputs = []
     for i, (stream, conditions) in enumerate(zip(job.query.streams, job.filters, strict=True)):
-        needed = {job.sequence[i]}.union(*(one.read(job.inputs[i]) for one in conditions))
-        for one in job.query.partition_classes:
-            needed.update(*(given_columns(component) for component in one.columns.get(stream.name, ())))
+        needed = {job.sequence[i]}.union(*(condition.read(job.inputs[i]) for condition in conditions))
+        for key_class in job.query.partition_classes:
+            needed.update(*(given_columns(component) for component in key_class.columns.get(stream.name, ())))
         inputs.append(pa.schema([field for field in job.inputs[i] if field.name in needed]))
     return replace(job, inputs=tuple(inputs))
 
@@ -80,7 +80,7 @@ class SampleRows(RowTask):
         for c in sorted(classes_of(query)[stream]):
             hashes[c], joinable = key_hash(query, c, name, whole)
             keep &= joinable
-        numbers = np.stack([own.view(np.int64) for own in hashes.values()])[:, keep]
+        numbers = np.stack([column.view(np.int64) for column in hashes.values()])[:, keep]
         values = {"stream": stream, "rows": rows, "low": low or 0, "high": high or 0, "step": step}
         yield pa.record_batch({**{k: [v] for k, v in values.items()}, "sample": [numbers.tobytes()]}, schema=SAMPLED)
 
@@ -88,13 +88,13 @@ class SampleRows(RowTask):
 def measure(job: Job, transport: str, inputs: Sequence[BatchInput]) -> list[StreamFigures]:
     """Return the figures of all streams. Reads some rows of each stream, or runs a job."""
     sample = SampleRows(measured_job(job))
-    found = None
+    reports = None
     if transport in ("auto", "packed"):
         with suppress(UnsuitableError):
-            found = [row for i, one in enumerate(inputs) for row in _read_here(sample, i, one)]
-    if found is None:
-        found = carry(transport, sample, inputs).frame.toArrow().to_pylist()
-    return [figures_of(job, i, [row for row in found if row["stream"] == i]) for i in range(len(inputs))]
+            reports = [row for i, source in enumerate(inputs) for row in _read_here(sample, i, source)]
+    if reports is None:
+        reports = carry(transport, sample, inputs).frame.toArrow().to_pylist()
+    return [figures_of(job, i, [row for row in reports if row["stream"] == i]) for i in range(len(inputs))]
 
 
 def _read_here(sample: SampleRows, stream: int, given: BatchInput) -> list[dict[str, Any]]:

@@ -66,8 +66,8 @@ def probe(java: Path) -> JavaRuntime | None:
     if major < OLDEST_JAVA:
         return JavaRuntime(Path(home[1].strip()), major, has_vector=False)
     # The binary in its home is probed, because `java` may be a shim that a parent process put on the PATH.
-    found = JavaRuntime(Path(home[1].strip()), major, has_vector=True)
-    return replace(found, has_vector=_run(found.java, _VECTOR_FLAG, "-version")[0] == 0)
+    runtime = JavaRuntime(Path(home[1].strip()), major, has_vector=True)
+    return replace(runtime, has_vector=_run(runtime.java, _VECTOR_FLAG, "-version")[0] == 0)
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
@@ -162,13 +162,13 @@ def java_home() -> Path:
     """
     refused: list[str] = []
     for source, java in _candidates():
-        found = probe(java)
-        if found is None:
+        runtime = probe(java)
+        if runtime is None:
             refused.append(f"{source} ({java}) does not run")
-        elif found.major < OLDEST_JAVA:
-            refused.append(f"{source} ({java}) is Java {found.major}")
+        elif runtime.major < OLDEST_JAVA:
+            refused.append(f"{source} ({java}) is Java {runtime.major}")
         else:
-            return found.home if found.has_vector else shim_home(found.java)
+            return runtime.home if runtime.has_vector else shim_home(runtime.java)
     raise SparkJoinError(
         f"Spark needs Java {OLDEST_JAVA} or newer, and none was found ({'; '.join(refused) or 'no candidates'});"
         " install one, or run `pip install 'eddy-join[java]'`, which is a runtime"

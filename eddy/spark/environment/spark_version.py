@@ -48,7 +48,7 @@ def check_version(spark: SparkSession | None = None) -> None:
         )
 
     if not FIRST <= version() <= LAST:
-        first, last = (".".join(map(str, one)) for one in (FIRST, LAST))
+        first, last = (".".join(map(str, release)) for release in (FIRST, LAST))
         raise SparkJoinError(
             f"pyspark {pyspark.__version__} is installed, and eddy runs on Spark {first} to {last}:"
             f" pip install 'pyspark>={first},<{LAST[0]}.{LAST[1] + 1}', of the version of the cluster"
@@ -86,14 +86,14 @@ def hashed_to(partitions: int) -> list[int]:
 
     This is the 32-bit MurmurHash3 of Spark with the seed 42 of a long, modulo the number of partitions.
     """
-    found = np.full(partitions, -1)
+    chosen = np.full(partitions, -1)
     first, many = 0, 4 * partitions
-    while (found < 0).any():
+    while (chosen < 0).any():
         numbers = np.arange(first, first + many)
         parts = _murmur3(numbers).astype(np.int32) % partitions
-        found[parts[::-1]] = np.where(found[parts[::-1]] < 0, numbers[::-1], found[parts[::-1]])
+        chosen[parts[::-1]] = np.where(chosen[parts[::-1]] < 0, numbers[::-1], chosen[parts[::-1]])
         first += many
-    return [int(one) for one in found]
+    return [int(number) for number in chosen]
 
 
 def _murmur3(numbers: np.ndarray) -> np.ndarray:
@@ -102,14 +102,14 @@ def _murmur3(numbers: np.ndarray) -> np.ndarray:
     def turned(value: np.ndarray, bits: int) -> np.ndarray:
         return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
 
-    found = np.full(len(numbers), 42, np.uint32)
+    hashes = np.full(len(numbers), 42, np.uint32)
     for word in (numbers.astype(np.uint32), np.zeros(len(numbers), np.uint32)):
         mixed = turned(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        found = turned(found ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    found ^= np.uint32(8)
+        hashes = turned(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    hashes ^= np.uint32(8)
     for bits, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        found = (found ^ (found >> np.uint32(bits))) * np.uint32(factor)
-    return found ^ (found >> np.uint32(16))
+        hashes = (hashes ^ (hashes >> np.uint32(bits))) * np.uint32(factor)
+    return hashes ^ (hashes >> np.uint32(16))
 
 
 def arrow_type(kind: DataType, zone: str = "UTC") -> pa.DataType:
@@ -123,7 +123,7 @@ def arrow_type(kind: DataType, zone: str = "UTC") -> pa.DataType:
 
 def arrow_schema(schema: StructType, zone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema of a schema of Spark, with instants in a zone. Raises PySparkException without one."""
-    fields = [pa.field(one.name, arrow_type(one.dataType, zone), one.nullable) for one in schema.fields]
+    fields = [pa.field(field.name, arrow_type(field.dataType, zone), field.nullable) for field in schema.fields]
     return pa.schema(fields)
 
 

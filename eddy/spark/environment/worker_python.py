@@ -69,11 +69,11 @@ _probe.__module__ = "__main__"
 
 def _is_this(command: str) -> bool:
     """Return whether a command runs this interpreter. A link in another directory is another environment."""
-    found = shutil.which(command)
-    if found is None:
+    path = shutil.which(command)
+    if path is None:
         return False
-    same_place = os.path.dirname(os.path.abspath(found)) == os.path.dirname(os.path.abspath(sys.executable))
-    return same_place and os.path.realpath(found) == os.path.realpath(sys.executable)
+    same_place = os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(sys.executable))
+    return same_place and os.path.realpath(path) == os.path.realpath(sys.executable)
 
 
 def _ask(command: str) -> None:

@@ -46,15 +46,15 @@ MARK = "#end"
 def _keys(query: Query) -> dict[str, Any]:
     """Return the group columns as output columns of the join; Spark finds two values equal if eddy does."""
     assert query.aggregation is not None
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for k, (_, number) in enumerate(query.aggregation.keys):
-        one = query.aggregation.inputs[number]
-        value = pc.field(one.name) if one.expression is None else one.expression
-        if pt.is_floating(plain(one.kind)):
+        column = query.aggregation.inputs[number]
+        value = pc.field(column.name) if column.expression is None else column.expression
+        if pt.is_floating(plain(column.kind)):
             # Spark hashes -0.0 and 0.0, and the kinds of NaN, differently.
             value = pc.if_else(pc.equal(value, 0.0), 0.0, pc.if_else(pc.is_nan(value), float("nan"), value))
-        found[f"#key{k}"] = value
-    return found
+        keys[f"#key{k}"] = value
+    return keys
 
 
 def joined_rows(query: Query) -> Query:
@@ -74,10 +74,10 @@ def grouped(query: Query, joined: DataFrame, partitions: int | None) -> DataFram
         parted = joined.repartition(tasks, *keys)
     else:
         # A group without rows still has a result row, but Spark runs no task for a DataFrame that it knows to be empty.
-        one = joined.sparkSession.range(1).select(
+        mark_row = joined.sparkSession.range(1).select(
             *(sf.lit(None).cast(field.dataType).alias(field.name) for field in joined.schema), sf.lit(True).alias(MARK)
         )
-        parted = joined.withColumn(MARK, sf.lit(False)).union(one).coalesce(1)
+        parted = joined.withColumn(MARK, sf.lit(False)).union(mark_row).coalesce(1)
     rows = numbered(parted, names)
     return rows.mapInArrow(GroupPartition(query, not keys), struct_type(query.output_schema))
 
@@ -102,9 +102,9 @@ class GroupPartition:
             _, done = groups.follow(as_rows(self._query.row_schema, rows), None, False)
             refuse_failed(self._query, done.failed)
             groups.settle(done)
-        found, done = groups.follow(as_rows(self._query.row_schema, None), None, True)
+        group_rows, done = groups.follow(as_rows(self._query.row_schema, None), None, True)
         refuse_failed(self._query, done.failed)
-        for batch in as_spark(found, schema).to_batches(max_chunksize=OUTPUT_ROWS):
+        for batch in as_spark(group_rows, schema).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield batch
 
@@ -142,7 +142,7 @@ class RowsOfStream:
             if where is not None:
                 read = [column for _, column in query.where_columns]
                 kept, failing = where.divided(
-                    rows.select(read).rename_columns([f"{stream.name}.{one}" for one in read])
+                    rows.select(read).rename_columns([f"{stream.name}.{column}" for column in read])
                 )
                 faults = where.faults(failing, "where")
                 refuse_failed(query, failed_batch(faults, dict(zip(names, rows.columns, strict=True))))
@@ -150,8 +150,8 @@ class RowsOfStream:
             columns = [rows.column(column) for _, column in query.select.values()]
             made, faults = query.output(columns, rows.num_rows)
             refuse_failed(query, failed_batch(faults, dict(zip(names, rows.columns, strict=True))))
-            found = pa.Table.from_arrays(made, names=query.output_schema.names)
-            yield from found.cast(schema).to_batches(max_chunksize=OUTPUT_ROWS)
+            results = pa.Table.from_arrays(made, names=query.output_schema.names)
+            yield from results.cast(schema).to_batches(max_chunksize=OUTPUT_ROWS)
 
 
 def rows_of_stream(query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:

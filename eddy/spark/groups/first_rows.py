@@ -53,7 +53,7 @@ def by_content(query: Query) -> Query:
     assert ranking is not None
     if query.aggregation is not None:
         return query
-    named = {one.name for one in ranking.order}
+    named = {term.name for term in ranking.order}
     more = [name for name in query.outputs if name not in named and name not in ranking.by]
     for name in more:
         if not is_value(rows.field(name).type):
@@ -99,8 +99,8 @@ class TopPartition:
             table = table.append_column(TIE, pa.array(np.arange(taken, taken + len(table))))
             taken += len(table)
             tops.settle(tops.follow(table, False)[1])
-        found, _ = tops.follow(as_rows(rows, None), True)
-        for batch in as_spark(found, spark_schema(self._query.output_schema)).to_batches(max_chunksize=OUTPUT_ROWS):
+        ranked, _ = tops.follow(as_rows(rows, None), True)
+        for batch in as_spark(ranked, spark_schema(self._query.output_schema)).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield batch
 

@@ -73,11 +73,11 @@ class WindowGroups:
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
-        found, commit = self._groups.follow(as_rows(self._query.row_schema, rows), watermark, False)
+        group_rows, commit = self._groups.follow(as_rows(self._query.row_schema, rows), watermark, False)
         self._groups.settle(commit)
         if self._tops is not None:
-            found, _ = self._tops.follow(found, False)
-        return Followed(found, commit.failed)
+            group_rows, _ = self._tops.follow(group_rows, False)
+        return Followed(group_rows, commit.failed)
 
     def to_parts(self) -> Plain:
         """See `ResultOperator`."""
@@ -113,9 +113,9 @@ class RankedResults:
             given = given.take(pa.array(np.argsort(parted(given)[1], kind="stable")))
         elif not self._changing:
             numbers = (batch << BATCH_BITS) + np.arange(len(given))
-        found, commit = self._tops.follow(given.append_column(TIE, pa.array(numbers)), False)
+        ranked, commit = self._tops.follow(given.append_column(TIE, pa.array(numbers)), False)
         self._tops.settle(commit)
-        return Followed(found)
+        return Followed(ranked)
 
     def to_parts(self) -> Plain:
         """See `ResultOperator`."""

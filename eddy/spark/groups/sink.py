@@ -92,10 +92,10 @@ class GroupsSink(Sink):
             if before is not None:
                 self._files.read(before)
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """See `Sink.prepare`; the inner sink gets the schema of groups."""
-        super().prepare(schema=schema, owner=owner, scratch=scratch / "joined")
-        self._inner.prepare(schema=self._given, owner=owner, scratch=scratch)
+        super().prepare(schema=schema, job=job, scratch=scratch / "joined")
+        self._inner.prepare(schema=self._given, job=job, scratch=scratch)
         self._files.begin()
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
@@ -128,14 +128,14 @@ class GroupsSink(Sink):
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
-        found, failed = groups.follow(rows, self._watermark, batch)
+        group_rows, failed = groups.follow(rows, self._watermark, batch)
         if failed and self._query.failed != "count":
             self._files.write_failed(batch, failed)
         given: list[str] = []
         if self._inner.writes:
             out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given), self._locations.keep)
-            out.write(found)
-            given = [one.file for one in out.close()]
+            out.write(group_rows)
+            given = [written.file for written in out.close()]
         self._files.write(batch, groups, self._watermark, files, given)
         self._groups, self._batch = groups, batch
         return given
@@ -156,12 +156,12 @@ def sink_of(inner: Sink, query: Query | None, locations: Locations, begun: bool)
     Raises StreamingStateError for a checkpoint that began with aggregates if `query` is None, and vice versa.
     """
     root = locations.root
-    found = (root / "groups").exists()
+    grouped = (root / "groups").exists()
     if query is None:
-        if found:
+        if grouped:
             raise StreamingStateError(f"the checkpoint {root} belongs to a join with aggregates or top; use a new one")
         return inner
-    if begun and not found:
+    if begun and not grouped:
         raise StreamingStateError(
             f"the checkpoint {root} has no directory 'groups'. If it belongs to a join without aggregates and top,"
             " use a new one, because its earlier results are not counted; if the directory is lost, restore it from a"

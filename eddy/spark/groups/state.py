@@ -117,16 +117,16 @@ class GroupsFiles:
         Raises StreamingStateError if the file is missing or damaged, or belongs to another batch or query.
         """
         path = self.path(batch)
-        found = read_twice(path, path.with_name(path.name + _COPY), partial(self._parsed, batch))
-        if found.value is None:
-            damages = "; ".join(found.damages)
+        reading = read_twice(path, path.with_name(path.name + _COPY), partial(self._parsed, batch))
+        if reading.value is None:
+            damages = "; ".join(reading.damages)
             state = f"is damaged, and so is its copy: {damages}" if damages else "is missing, and so is its copy"
             raise StreamingStateError(
                 f"{path}, the groups after batch {batch}, {state}; restore one of them from a backup, or start with a"
                 " new checkpoint"
             )
-        self.recoveries += found.repairs
-        return found.value
+        self.recoveries += reading.repairs
+        return reading.value
 
     def fill(self, saved: SavedGroups, groups: ResultOperator) -> None:
         """Fill new groups with the contents of a file."""
@@ -135,11 +135,11 @@ class GroupsFiles:
 
     def clean(self, before_batch: int) -> None:
         """Remove the files of batches before this one, except the newest of them, from which the next batch follows."""
-        for batch in [one for one in self.batches() if one < before_batch][:-1]:
+        for batch in [number for number in self.batches() if number < before_batch][:-1]:
             path = self.path(batch)
-            for one in (path, path.with_name(path.name + _COPY)):
+            for file in (path, path.with_name(path.name + _COPY)):
                 with contextlib.suppress(FileNotFoundError):
-                    one.unlink()
+                    file.unlink()
 
     def _parsed(self, batch: int, data: bytes) -> SavedGroups:
         parts = GROUPS.unpack(data)

@@ -82,11 +82,11 @@ def hops_work(
     rows = copies = n_bytes = probes = matches = 0.0
     for once in dealt:
         for stream, classes in once.items():
-            own = streams[stream]
-            made = own.rate * sum(1 if c in own.keys else hops.partitions for c in classes)
-            rows += own.rate
+            synopsis = streams[stream]
+            made = synopsis.rate * sum(1 if c in synopsis.keys else hops.partitions for c in classes)
+            rows += synopsis.rate
             copies += made
-            n_bytes += made * own.tuple_bytes
+            n_bytes += made * synopsis.tuple_bytes
     for head, steps in hops.routes.items():
         for k, hop in enumerate(planner.hops(head, steps, streams)):
             if k and hop.moves:
@@ -100,11 +100,11 @@ def hops_work(
 def grid_work(planner: Planner, shares: Shares, streams: Sequence[Synopsis]) -> TaskWork:
     """Return the predicted work of one round over a grid."""
     rows = copies = n_bytes = probes = matches = 0.0
-    for i, own in enumerate(streams):
-        made = own.rate * shares.copies(i)
-        rows += own.rate
+    for i, synopsis in enumerate(streams):
+        made = synopsis.rate * shares.copies(i)
+        rows += synopsis.rate
         copies += made
-        n_bytes += made * own.tuple_bytes
+        n_bytes += made * synopsis.tuple_bytes
     place = grid_place(shares)
     for head in range(len(streams)):
         steps = tuple((j, place) for j in planner.order(head, streams))

@@ -61,16 +61,16 @@ class Hops:
     @cached_property
     def legs(self) -> dict[int, list[Leg]]:
         """Head -> its legs, one for each round in which the head joins."""
-        found: dict[int, list[Leg]] = {}
+        legs: dict[int, list[Leg]] = {}
         for head, steps in self.routes.items():
-            own: list[Leg] = []
+            head_legs: list[Leg] = []
             for j, place in steps:
-                if own and own[-1].place == place:
-                    own[-1] = Leg(place, (*own[-1].joins, j))
+                if head_legs and head_legs[-1].place == place:
+                    head_legs[-1] = Leg(place, (*head_legs[-1].joins, j))
                 else:
-                    own.append(Leg(place, (j,)))
-            found[head] = own
-        return found
+                    head_legs.append(Leg(place, (j,)))
+            legs[head] = head_legs
+        return legs
 
     @property
     def rounds(self) -> int:
@@ -97,14 +97,14 @@ class Hops:
 
         The rows are those of its windows, and its heads in the round in which it begins.
         """
-        found: dict[int, set[int]] = {}
+        by_stream: dict[int, set[int]] = {}
         for head in self.legs:
             leg = self.leg(head, number)
             if leg is not None:
                 begins = (head,) if head in self.beginning(number) else ()
                 for stream in (*leg.joins, *begins):
-                    found.setdefault(stream, set()).add(key_class(leg.place))
-        return {stream: tuple(sorted(own)) for stream, own in sorted(found.items())}
+                    by_stream.setdefault(stream, set()).add(key_class(leg.place))
+        return {stream: tuple(sorted(classes)) for stream, classes in sorted(by_stream.items())}
 
     @cached_property
     def copies(self) -> frozenset[tuple[int, int]]:
@@ -122,11 +122,11 @@ class Hops:
 
     def lines(self, names: Sequence[str], labels: Sequence[str]) -> list[str]:
         """Return lines of text with the steps of each head."""
-        found = []
+        lines = []
         for head, steps in self.routes.items():
             hops = ", ".join(f"{names[j]} at {place.text(labels)}" for j, place in steps)
-            found.append(f"  {names[head]}: {hops}")
-        return found
+            lines.append(f"  {names[head]}: {hops}")
+        return lines
 
 
 def key_class(place: Place) -> int:
@@ -144,8 +144,8 @@ def own_hops(query: Query, plan: Mapping[str, Sequence[tuple[str, str]]], partit
     """
     names = query.graph.names
     given = seps(plan, names)
-    for head, one in given.items():
-        if len(one.order) != len(names) - 1:
+    for head, sep in given.items():
+        if len(sep.order) != len(names) - 1:
             raise PlanError(f"placement of head {names[head]}: it must join each of the other streams once")
     if timed:
         missing = [name for i, name in enumerate(names) if i not in given]
@@ -158,15 +158,15 @@ def own_hops(query: Query, plan: Mapping[str, Sequence[tuple[str, str]]], partit
         raise PlanError("placement: give the plan of one head stream at least")
     starts = homes(query, partitions)
     return Hops(
-        partitions, starts, {head: _steps(query, one, starts[head], partitions) for head, one in given.items()}, timed
+        partitions, starts, {head: _steps(query, sep, starts[head], partitions) for head, sep in given.items()}, timed
     )
 
 
 def _steps(query: Query, sep: SEP, start: Place, partitions: int) -> Steps:
-    names, own = query.graph.names, classes_of(query)
-    bound, reached, at, steps = own[sep.head], [sep.head], start, []
+    names, classes = query.graph.names, classes_of(query)
+    bound, reached, at, steps = classes[sep.head], [sep.head], start, []
     for j, placement in zip(sep.order, sep.placement, strict=True):
-        common = sorted(bound & own[j])
+        common = sorted(bound & classes[j])
         if not common:
             raise PlanError(
                 f"placement of head {names[sep.head]}: no predicate connects {names[j]} with"
@@ -175,6 +175,6 @@ def _steps(query: Query, sep: SEP, start: Place, partitions: int) -> Steps:
         if placement == DESTINATION:
             at = by_class(range(partitions), next((c for c in common if c != key_class(at)), common[0]))
         steps.append((j, at))
-        bound |= own[j]
+        bound |= classes[j]
         reached.append(j)
     return tuple(steps)

@@ -22,7 +22,7 @@ from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints
 from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
-from eddy.spark.hops.windows import Bounds, Found, Keys, SortedWindow
+from eddy.spark.hops.windows import Bounds, Keys, SortedWindow, WindowMatches
 from eddy.spark.partitioning.kernels import find_cells, group_rows
 from eddy.spark.partitioning.pieces import PIECE_BYTES, PIECE_ROWS
 from stairs.graph import FOREVER
@@ -53,7 +53,7 @@ class TupleColumns:
 
     def open(self, bound: tuple[int, ...]) -> list[int]:
         """Return the classes that these streams share with the streams that are not joined yet."""
-        left = frozenset().union(*(own for i, own in enumerate(self.classes) if i not in bound))
+        left = frozenset().union(*(classes for i, classes in enumerate(self.classes) if i not in bound))
         return sorted(left & frozenset().union(*(self.classes[i] for i in bound)))
 
     def schema(self, bound: tuple[int, ...]) -> pa.Schema:
@@ -74,8 +74,10 @@ class TupleColumns:
     def of_stream(self, rows: pa.RecordBatch, i: int) -> pa.RecordBatch:
         """Return the columns of one component under their own names."""
         prefix = f"{i}."
-        own = [name for name in rows.schema.names if name.startswith(prefix)]
-        return pa.RecordBatch.from_arrays([rows.column(name) for name in own], names=[n[len(prefix) :] for n in own])
+        names = [name for name in rows.schema.names if name.startswith(prefix)]
+        return pa.RecordBatch.from_arrays(
+            [rows.column(name) for name in names], names=[n[len(prefix) :] for n in names]
+        )
 
     def headed(self, window: SortedWindow) -> pa.RecordBatch:
         """Return the rows of a window as tuples with these rows as heads."""
@@ -121,7 +123,7 @@ class ProbedWindow(Protocol):
     def __len__(self) -> int:
         """Return the number of its rows."""
 
-    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
+    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[WindowMatches]:
         """Yield matches in blocks; see `SortedWindow.matches`."""
 
 
@@ -162,7 +164,7 @@ class Legs:
         if not windows:
             yield tuples
             return
-        if not all(len(one) for one in windows):
+        if not all(len(probed) for probed in windows):
             return
         window, *later = windows
         for low in range(0, len(tuples), PIECE_ROWS):
@@ -172,14 +174,14 @@ class Legs:
                     i = self.columns.carrier(c, bound)
                     keys[c] = self.key(i, c, self.columns.of_stream(block, i))
             among = head if self._heads_precede else None
-            for one, left, right in window.matches(keys, self.columns.bounds(block), among):
-                found = self.columns.joined(block, bound, left, one, right)
-                yield from self.walk(head, (*bound, window.stream), found, later)
+            for run, left, right in window.matches(keys, self.columns.bounds(block), among):
+                joined = self.columns.joined(block, bound, left, run, right)
+                yield from self.walk(head, (*bound, window.stream), joined, later)
 
     def take_failed(self) -> list[pa.RecordBatch]:
         """Return the combinations that failed since the last call (`eddy.results.failed_rows.FAILED`)."""
-        found, self._failed = self._failed, []
-        return found
+        failed, self._failed = self._failed, []
+        return failed
 
     def results(self, tuples: pa.RecordBatch) -> pa.Table:
         """Return the results of combinations of all streams."""
@@ -213,8 +215,8 @@ def deal(
     """
     hashes, _ = key_hash(query, c, query.graph.names[stream], keys)
     cells, starts = np.empty(len(rows), np.int32), np.zeros(partitions + 1, np.int64)
-    one, n = np.ones(1, np.int64), np.array([partitions])
-    find_cells(hashes[None, :], np.ones(len(rows), np.bool_), n, one, cells, starts)
+    strides, n = np.ones(1, np.int64), np.array([partitions])
+    find_cells(hashes[None, :], np.ones(len(rows), np.bool_), n, strides, cells, starts)
     order = np.empty(len(rows), np.int64)
     group_rows(cells, np.arange(len(rows)), starts[:-1].copy(), order)
     dealt = taken(rows, order)

@@ -49,8 +49,8 @@ class MeasuredCosts:
 
     def add(self, work: TaskWork, seconds: float) -> None:
         """Take the predicted work of a micro-batch, and the CPU seconds that its tasks took."""
-        point = tuple(float(f"{one:.{DIGITS}g}") for one in (*work, max(seconds, LEAST_S)))
-        if all(0 <= one <= MOST for one in point):
+        point = tuple(float(f"{number:.{DIGITS}g}") for number in (*work, max(seconds, LEAST_S)))
+        if all(0 <= number <= MOST for number in point):
             self._points.append(point)
 
     def factor(self, usual: TaskCosts) -> float | None:
@@ -83,14 +83,14 @@ class MeasuredCosts:
 
     def to_json(self) -> list[list[float]]:
         """Return the points, the newest last."""
-        return [list(one) for one in self._points]
+        return [list(point) for point in self._points]
 
     @classmethod
     def from_json(cls, points: list[list[float]]) -> MeasuredCosts:
         """Return the costs with the points that `to_json` returned, which have been checked."""
-        found = cls()
-        found._points.extend(tuple(map(float, one)) for one in points)
-        return found
+        costs = cls()
+        costs._points.extend(tuple(map(float, point)) for point in points)
+        return costs
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,12 @@ def saved(query: Query, asked: Placement, hops: Hops | None, costs: PlacementCos
 
 
 def _steps(query: Query, hops: Hops, head: int) -> list[list[int]]:
-    own = classes_of(query)
-    bound, steps = own[head], []
+    classes = classes_of(query)
+    bound, steps = classes[head], []
     for j, place in hops.routes[head]:
         # A single node shares no work, but several nodes may at the next start.
-        steps.append([j, key_class(place) if place.shares else min(bound & own[j])])
-        bound |= own[j]
+        steps.append([j, key_class(place) if place.shares else min(bound & classes[j])])
+        bound |= classes[j]
     return steps
 
 
@@ -89,7 +89,7 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
     assert isinstance(stored, dict)
     asked, steps = stored["asked"], stored["steps"]
     if isinstance(asked, list):
-        asked = {head: [(stream, how) for stream, how in own] for head, own in asked}
+        asked = {head: [(stream, how) for stream, how in hops] for head, hops in asked}
     why = None if asked in ("grid", "auto") and steps is None else why_unplaced(query)
     if why is not None:
         raise FormError(f"{place} has hops, but {why}")
@@ -97,7 +97,7 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
         own_hops(query, asked, 1, timed=True)
     if steps is not None:
         _check(query, steps, f"{place}.steps")
-    routes = None if steps is None else tuple(tuple((j, c) for j, c in own) for own in steps)
+    routes = None if steps is None else tuple(tuple((j, c) for j, c in route) for route in steps)
     return SavedPlacement(asked, routes, PlacementCosts.from_json(stored["costs"]))
 
 
@@ -106,15 +106,15 @@ def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:
 
     Tuples that are sent have only the keys that the remaining streams have as well.
     """
-    own, names = classes_of(query), query.graph.names
-    if len(routes) != len(own):
-        raise FormError(f"{place} has {len(routes)} heads for {len(own)} streams")
+    classes, names = classes_of(query), query.graph.names
+    if len(routes) != len(classes):
+        raise FormError(f"{place} has {len(routes)} heads for {len(classes)} streams")
     for head, steps in enumerate(routes):
-        if sorted(j for j, _ in steps) != [j for j in range(len(own)) if j != head]:
+        if sorted(j for j, _ in steps) != [j for j in range(len(classes)) if j != head]:
             raise FormError(f"{place}[{head}] does not join each other stream once")
-        bound, at = own[head], None
+        bound, at = classes[head], None
         for k, (j, c) in enumerate(steps):
-            keys = bound & frozenset().union(*(own[i] for i, _ in steps[k:])) if k else bound
-            if not bound & own[j] or (c not in keys and c != at):
+            keys = bound & frozenset().union(*(classes[i] for i, _ in steps[k:])) if k else bound
+            if not bound & classes[j] or (c not in keys and c != at):
                 raise FormError(f"{place}[{head}] joins {names[j]} by class {c}, which has no key there")
-            bound, at = bound | own[j], c
+            bound, at = bound | classes[j], c

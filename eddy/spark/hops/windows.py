@@ -68,9 +68,9 @@ class SortedWindow:
     @property
     def nbytes(self) -> int:
         """Bytes of rows, keys, times and indices."""
-        indices = [one for order, index in self._sorted.values() for one in (order, *index)]
+        indices = [array for order, index in self._sorted.values() for array in (order, *index)]
         arrays = [self.times, *self.keys.values(), *indices]
-        return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
+        return int(self.rows.nbytes) + sum(array.nbytes for array in arrays)
 
     def outlived(self, rows: Ints | None = None) -> Ints:
         """Return the greatest event time that rows may join, int64[rows]; FOREVER = without limit."""
@@ -80,16 +80,16 @@ class SortedWindow:
     def since(self, least: int) -> SortedWindow:
         """Return the rows with an event time of `least` or more."""
         keep = np.flatnonzero(self.times >= least)
-        keys = {c: own[keep] for c, own in self.keys.items()}
+        keys = {c: column[keep] for c, column in self.keys.items()}
         return SortedWindow(self.stream, taken(self.rows, keep), keys, self.times[keep], self.span)
 
     def merged(self, other: SortedWindow) -> SortedWindow:
         """Return the rows of both windows."""
-        keys = {c: np.concatenate([own, other.keys[c]]) for c, own in self.keys.items()}
+        keys = {c: np.concatenate([column, other.keys[c]]) for c, column in self.keys.items()}
         rows, times = together([self.rows, other.rows], self.rows.schema), np.concatenate([self.times, other.times])
         return SortedWindow(self.stream, rows, keys, times, self.span)
 
-    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
+    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[WindowMatches]:
         """Yield the matches as (this window, tuples, rows), int64[matches] each, in blocks.
 
         keys    by class the keys of the tuples, with at least one class of the window
@@ -116,14 +116,14 @@ class SortedWindow:
         n = len(lows)
         first, counts = np.zeros(n, np.int64), np.zeros(n, np.int64)
         find_runs(*index, _plain(keys[common[0]]), _plain(lows), _plain(highs), first, counts)
-        found = np.cumsum(counts)
+        totals = np.cumsum(counts)
         begin = 0
         while begin < n:
-            before = found[begin - 1] if begin else 0
-            end = max(begin + 1, int(np.searchsorted(found, before + BLOCK_ROWS, "right")))
-            own = counts[begin:end]
-            left = np.repeat(np.arange(begin, end), own)
-            right = order[np.arange(len(left)) - np.repeat(np.cumsum(own) - own - first[begin:end], own)]
+            before = totals[begin - 1] if begin else 0
+            end = max(begin + 1, int(np.searchsorted(totals, before + BLOCK_ROWS, "right")))
+            repeats = counts[begin:end]
+            left = np.repeat(np.arange(begin, end), repeats)
+            right = order[np.arange(len(left)) - np.repeat(np.cumsum(repeats) - repeats - first[begin:end], repeats)]
             for c in common[1:]:
                 same = keys[c][left] == self.keys[c][right]
                 left, right = left[same], right[same]
@@ -144,7 +144,7 @@ class SortedWindow:
         return self._sorted[c]
 
 
-Found = tuple[SortedWindow, Ints, Ints]
+WindowMatches = tuple[SortedWindow, Ints, Ints]
 """Rows of a window that join tuples: (window, numbers of the tuples, numbers of the rows)."""
 
 
@@ -166,12 +166,12 @@ class GrowingWindow:
     @property
     def nbytes(self) -> int:
         """Bytes of all runs."""
-        return sum(one.nbytes for one in (self.fresh, *self._runs))
+        return sum(run.nbytes for run in (self.fresh, *self._runs))
 
     def parts(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows, in no particular order."""
-        for one in (*self._runs, self.fresh):
-            yield one.rows
+        for run in (*self._runs, self.fresh):
+            yield run.rows
 
     def grow(self, fresh: SortedWindow) -> None:
         """Take the rows of the next micro-batch; the rows of the last one become earlier rows."""
@@ -181,18 +181,18 @@ class GrowingWindow:
     def forget(self, least: int) -> None:
         """Drop earlier rows with an event time below `least`; some of these rows may stay temporarily."""
         kept = []
-        for one in self._runs:
-            dead = int(np.count_nonzero(one.times < least))
-            if 2 * dead > len(one):
-                one = one.since(least)
-            if len(one):
-                kept.append(one)
+        for run in self._runs:
+            dead = int(np.count_nonzero(run.times < least))
+            if 2 * dead > len(run):
+                run = run.since(least)
+            if len(run):
+                kept.append(run)
         self._runs = kept
 
-    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
+    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[WindowMatches]:
         """Yield matches; see `SortedWindow.matches`. `head` applies to the rows of the current micro-batch."""
-        for one in self._runs:
-            yield from one.matches(keys, bounds, None)
+        for run in self._runs:
+            yield from run.matches(keys, bounds, None)
         if len(self.fresh):
             yield from self.fresh.matches(keys, bounds, head)
 
@@ -225,6 +225,6 @@ def _plain(numbers: Ints) -> Ints:
 
 def warmup() -> None:
     """Compile or load the kernels of this module."""
-    one = np.zeros(1, np.int64)
-    window = SortedWindow(0, pa.record_batch({"k": one}), {0: one}, one, FOREVER)
-    list(window.matches({0: one}, Bounds(one, one, one), 1))
+    zero = np.zeros(1, np.int64)
+    window = SortedWindow(0, pa.record_batch({"k": zero}), {0: zero}, zero, FOREVER)
+    list(window.matches({0: zero}, Bounds(zero, zero, zero), 1))

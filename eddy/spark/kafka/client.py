@@ -47,8 +47,8 @@ def described(topic: str, settings: Mapping[str, str]) -> str:
 
 def other_settings(settings: Mapping[str, str]) -> dict[str, str | int | float | bool]:
     """Return the settings for a client that reads no messages."""
-    own = {name: value for name, value in settings.items() if not name.startswith(("fetch.", "isolation."))}
-    return {**own, "client.id": "eddy"}
+    kept = {name: value for name, value in settings.items() if not name.startswith(("fetch.", "isolation."))}
+    return {**kept, "client.id": "eddy"}
 
 
 class Client:
@@ -85,17 +85,17 @@ class Client:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # documented, not exported
 
         try:
-            found = self._consumer.list_topics(topic, timeout=SILENCE_S).topics[topic]
-            if found.error is not None:
-                raise KafkaException(found.error)
+            metadata = self._consumer.list_topics(topic, timeout=SILENCE_S).topics[topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
             spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-            asked = {TopicPartition(topic, number): spec for number in sorted(found.partitions)}
+            asked = {TopicPartition(topic, number): spec for number in sorted(metadata.partitions)}
             if not asked:
                 raise SparkJoinError(
                     f"{described(topic, self._settings)} has no partitions; create it before the job starts"
                 )
             told = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=SILENCE_S)
-            return {str(place.partition): one.result(SILENCE_S).offset for place, one in told.items()}
+            return {str(place.partition): future.result(SILENCE_S).offset for place, future in told.items()}
         except (KafkaException, TimeoutError) as problem:
             raise self._unavailable(topic, problem) from problem
 
@@ -112,15 +112,15 @@ class Client:
         try:
             at, heard = start, time.monotonic()
             while at < end:
-                found = self._consumer.consume(min(PIECE, end - at), timeout=1.0)
-                events = [one for one in found if one.error() is not None]
-                messages = [one for one in found if one.error() is None] if events else found
+                received = self._consumer.consume(min(PIECE, end - at), timeout=1.0)
+                events = [message for message in received if message.error() is not None]
+                messages = [message for message in received if message.error() is None] if events else received
                 if messages:
                     # Records of transactions, and messages that compaction removed, leave gaps.
                     at, heard = _offset(messages[-1]) + 1, time.monotonic()
-                    yield messages if at <= end else [one for one in messages if _offset(one) < end]
-                for one in events:
-                    at = max(at, self._after(one, topic, partition, at, end))
+                    yield messages if at <= end else [message for message in messages if _offset(message) < end]
+                for event in events:
+                    at = max(at, self._after(event, topic, partition, at, end))
                 if time.monotonic() - heard > SILENCE_S:
                     raise self._unavailable(topic, f"nothing came for {SILENCE_S:.0f} s")
         finally:

@@ -28,17 +28,22 @@ def send_dead_letters(topic: str, settings: Mapping[str, str], letters: Sequence
 
     try:
         producer = Producer({**other_settings(settings), "enable.idempotence": True}, logger=KAFKA_LOG)
-        for one, why in letters:
-            added = {"error": why, "topic": one.topic(), "partition": one.partition(), "offset": one.offset()}
+        for message, why in letters:
+            added = {
+                "error": why,
+                "topic": message.topic(),
+                "partition": message.partition(),
+                "offset": message.offset(),
+            }
             headers = [
-                *(one.headers() or []),
+                *(message.headers() or []),
                 *((f"eddy-{name}", str(value).encode()) for name, value in added.items()),
             ]
-            known, at = one.timestamp()
+            known, at = message.timestamp()
             sent = {"headers": headers, "on_delivery": delivered, "timestamp": at if known else 0}  # 0 = now
             while True:
                 try:
-                    producer.produce(topic, one.value(), one.key(), **sent)  # type: ignore[arg-type]
+                    producer.produce(topic, message.value(), message.key(), **sent)  # type: ignore[arg-type]
                     break
                 except BufferError:  # the queue is full
                     producer.poll(1.0)

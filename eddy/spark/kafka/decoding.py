@@ -42,9 +42,9 @@ def decode_json(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     try:
         return _json_rows(b"\n".join(messages), len(messages), schema)
     except pa.ArrowException as problem:
-        for number, one in enumerate(messages):
+        for number, message in enumerate(messages):
             try:
-                _json_rows(one, 1, schema)
+                _json_rows(message, 1, schema)
             except pa.ArrowException as why:
                 raise NotDecodedError(number, str(why)) from why
         raise NotDecodedError(0, str(problem)) from problem
@@ -53,14 +53,14 @@ def decode_json(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 def _json_rows(text: bytes, rows: int, schema: pa.Schema) -> pa.Table:
     # Arrow reads only numbers as dates; dates as text must be cast.
     wire = pa.schema([(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
-    found = pyarrow.json.read_json(
+    table = pyarrow.json.read_json(
         io.BytesIO(text),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         pyarrow.json.ParseOptions(wire, newlines_in_values=True, unexpected_field_behavior="ignore"),
     )
-    if found.num_rows != rows:
-        raise pa.ArrowInvalid(f"{rows} messages hold {found.num_rows} objects; each message must hold one")
-    return found.cast(schema)
+    if table.num_rows != rows:
+        raise pa.ArrowInvalid(f"{rows} messages hold {table.num_rows} objects; each message must hold one")
+    return table.cast(schema)
 
 
 def decode_arrow(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
@@ -69,13 +69,13 @@ def decode_arrow(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     Raises NotDecodedError.
     """
     tables = [schema.empty_table()]
-    for number, one in enumerate(messages):
+    for number, message in enumerate(messages):
         try:
-            table = pa.ipc.open_stream(one).read_all().select(schema.names)
+            table = pa.ipc.open_stream(message).read_all().select(schema.names)
             table.validate(full=True)
-            for wanted, found in zip(schema, table.schema, strict=True):
-                if spark_type(found.type) != wanted.type:
-                    raise pa.ArrowInvalid(f"column {wanted.name!r} has type {found.type}, not {wanted.type}")
+            for wanted, given in zip(schema, table.schema, strict=True):
+                if spark_type(given.type) != wanted.type:
+                    raise pa.ArrowInvalid(f"column {wanted.name!r} has type {given.type}, not {wanted.type}")
             tables.append(table.cast(schema))
         except (pa.ArrowException, KeyError) as why:
             raise NotDecodedError(number, str(why)) from why

@@ -45,7 +45,7 @@ def with_parts(schema: pa.Schema, parts: Mapping[str, MessagePart]) -> pa.Schema
 
 def part_column(messages: Sequence[Message], part: str, kind: pa.DataType) -> pa.Array:
     """Return a part of each message. Raises ArrowInvalid for a key that is no text, if the column has text."""
-    return pa.array([_part(one, part) for one in messages], TYPES[part]).cast(kind)
+    return pa.array([_part(message, part) for message in messages], TYPES[part]).cast(kind)
 
 
 def _part(message: Message, part: str) -> Any:
@@ -53,8 +53,8 @@ def _part(message: Message, part: str) -> Any:
         case "key":
             return message.key()
         case "headers":
-            found: Any = message.headers()  # pairs, unlike the annotation
-            return None if found is None else [{"name": name, "value": value} for name, value in found]
+            headers: Any = message.headers()  # pairs, unlike the annotation
+            return None if headers is None else [{"name": name, "value": value} for name, value in headers]
         case "timestamp":
             available, milliseconds = message.timestamp()
             return _EPOCH + timedelta(milliseconds=milliseconds) if available else None

@@ -44,7 +44,7 @@ def check_registered(encoding: str, registry: Mapping[str, str] | None, protobuf
             f"encoding={encoding!r}, protobuf={protobuf!r}: messages of Protobuf, and no others, need the name of their"
             " generated class, protobuf='shop_pb2:Order'"
         )
-    if registry is not None and any(find_spec(one) is None for one in ("authlib", "fastavro", "jsonschema")):
+    if registry is not None and any(find_spec(package) is None for package in ("authlib", "fastavro", "jsonschema")):
         raise SparkJoinError("a schema registry needs further packages: pip install 'eddy-join[registry]'")
     if protobuf is not None:
         message_class(protobuf)
@@ -59,14 +59,14 @@ def message_class(place: str) -> type[Message]:
     """Return the class that "module:name" names. Raises SparkJoinError."""
     module, _, name = place.partition(":")
     try:
-        found: type[Message] = getattr(import_module(module), name)
-        found.DESCRIPTOR.fields  # noqa: B018
+        generated: type[Message] = getattr(import_module(module), name)
+        generated.DESCRIPTOR.fields  # noqa: B018
     except (ImportError, AttributeError, ValueError) as problem:
         raise SparkJoinError(
             f"protobuf={place!r} is no class that protoc generated ({problem}); pass 'module:name' of a module that"
             " driver and workers can import"
         ) from problem
-    return found
+    return generated
 
 
 def _decoded(
@@ -85,16 +85,16 @@ def _decoded(
         return decode_json([json.dumps(record).encode() for record in records], schema)
     field = _field if encoding == "protobuf" else _of_record
     columns: list[pa.Array] = []
-    for own in schema:
-        values = [field(record, own.name, own.type) for record in records]
+    for column in schema:
+        values = [field(record, column.name, column.type) for record in records]
         try:
-            columns.append(array_of(values, own.type))
+            columns.append(array_of(values, column.type))
         except (TypeError, ValueError, OverflowError, pa.ArrowException):
             for number, value in enumerate(values):
                 try:
-                    array_of([value], own.type)
+                    array_of([value], column.type)
                 except (TypeError, ValueError, OverflowError, pa.ArrowException) as why:
-                    raise NotDecodedError(number, f"column {own.name!r} has type {own.type}: {why}") from why
+                    raise NotDecodedError(number, f"column {column.name!r} has type {column.type}: {why}") from why
             raise
     return pa.table(columns, schema)
 
@@ -102,9 +102,9 @@ def _decoded(
 def _records(deserialize: Deserialize, messages: Sequence[bytes], registry: Mapping[str, str]) -> Iterator[Any]:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    for number, one in enumerate(messages):
+    for number, message in enumerate(messages):
         try:
-            record = deserialize(one)
+            record = deserialize(message)
         except SchemaRegistryError as problem:
             if problem.http_status_code == UNKNOWN:
                 raise NotDecodedError(
@@ -143,9 +143,9 @@ def _deserializer(encoding: str, topic: str, registry: Mapping[str, str], protob
             client = SchemaRegistryClient(dict(registry))
         except (TypeError, ValueError) as problem:
             raise SparkJoinError(f"confluent-kafka refuses the settings of the schema registry: {problem}") from problem
-        found = _made(encoding, client, protobuf)
+        deserialize = _made(encoding, client, protobuf)
         context = SerializationContext(topic, MessageField.VALUE)
-        _known[key] = lambda message: found(message, context)
+        _known[key] = lambda message: deserialize(message, context)
     return _known[key]
 
 
@@ -175,11 +175,11 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
-        return {own.name: _of_record(value, own.name, own.type) for own in kind}
+        return {field.name: _of_record(value, field.name, field.type) for field in kind}
     if isinstance(value, Mapping) and pa.types.is_map(kind):
-        return [(key, _fitted(one, kind.item_type)) for key, one in value.items()]
+        return [(key, _fitted(element, kind.item_type)) for key, element in value.items()]
     if isinstance(value, list) and kind.num_fields == 1:
-        return [_fitted(one, kind.field(0).type) for one in value]
+        return [_fitted(element, kind.field(0).type) for element in value]
     return value
 
 
@@ -192,11 +192,12 @@ def _field(message: Any, name: str, kind: pa.DataType) -> Any:
     if known.message_type is not None and known.message_type.GetOptions().map_entry:
         part = known.message_type.fields_by_name["value"]
         return [
-            (key, _value(one, part, kind.item_type if pa.types.is_map(kind) else kind)) for key, one in value.items()
+            (key, _value(element, part, kind.item_type if pa.types.is_map(kind) else kind))
+            for key, element in value.items()
         ]
     if known.is_repeated:
         inside = kind.value_type if pa.types.is_list(kind) else kind
-        return [_value(one, known, inside) for one in value]
+        return [_value(element, known, inside) for element in value]
     return _value(value, known, kind)
 
 
@@ -214,4 +215,4 @@ def _value(value: Any, known: Any, kind: pa.DataType) -> Any:
             return value.ToTimedelta()
     if known.message_type.file.name == "google/protobuf/wrappers.proto":
         return value.value
-    return {own.name: _field(value, own.name, own.type) for own in kind} if pa.types.is_struct(kind) else value
+    return {field.name: _field(value, field.name, field.type) for field in kind} if pa.types.is_struct(kind) else value

@@ -111,7 +111,7 @@ def stream_topic(
     parts = dict(message or {})
     schema = with_parts(schema, parts)
     known_settings = {**(settings or {}), "bootstrap.servers": servers}
-    found = Topic(
+    source_topic = Topic(
         topic, known_settings, encoding, starting, max_rows, malformed, dead_letters, parts, registry, protobuf
     )
     try:
@@ -120,7 +120,7 @@ def stream_topic(
         if known.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     reader = spark.readStream.format(NAME).schema(struct_type(schema))
-    return reader.option(TOPIC, json.dumps(asdict(found))).load()
+    return reader.option(TOPIC, json.dumps(asdict(source_topic))).load()
 
 
 class TopicSource(DataSource):
@@ -165,7 +165,7 @@ class TopicReader(LimitedReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         ranges = (_Range(name, start.get(name, 0), last) for name, last in end.items())
-        return [one for one in ranges if one.start < one.end]
+        return [part for part in ranges if part.start < part.end]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)

@@ -85,34 +85,34 @@ class Topic:
         the broker does not answer; MalformedMessageError for a message that cannot be decoded.
         """
         for messages in client_of(self.settings).messages(self.name, partition, start, end):
-            kept = [one for one in messages if one.value() is not None]
+            kept = [message for message in messages if message.value() is not None]
             try:
-                found = self._rows(kept, schema)
+                rows = self._rows(kept, schema)
             except (NotDecodedError, pa.ArrowInvalid):
                 kept = self._decodable(kept, schema)
-                found = self._rows(kept, schema)
-            yield from found.to_batches()
+                rows = self._rows(kept, schema)
+            yield from rows.to_batches()
 
     def _rows(self, messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
         """Return the rows of messages. Raises NotDecodedError or ArrowInvalid if a message cannot be decoded."""
-        decode, values = self._decoder(), [one.value() or b"" for one in messages]
+        decode, values = self._decoder(), [message.value() or b"" for message in messages]
         parts = {name: self.parts[name] for name in schema.names if name in self.parts}
         if not parts:
             return decode(values, schema)
-        inside = pa.schema([own for own in schema if own.name not in parts])
+        inside = pa.schema([column for column in schema if column.name not in parts])
         if self.encoding == "arrow":  # a message has any number of rows
             tables = [decode([value], inside) for value in values]
             rows = pa.concat_tables([decode([], inside), *tables])
-            of_row = np.repeat(np.arange(len(values)), [one.num_rows for one in tables])
+            of_row = np.repeat(np.arange(len(values)), [table.num_rows for table in tables])
         else:
             # A table of JSON cannot represent a row without columns.
             rows = decode(values, inside) if inside.names else None
             of_row = np.arange(len(values))
         columns = {
-            own.name: part_column(messages, parts[own.name], own.type).take(pa.array(of_row))
-            if own.name in parts
-            else rows.column(own.name)
-            for own in schema
+            column.name: part_column(messages, parts[column.name], column.type).take(pa.array(of_row))
+            if column.name in parts
+            else rows.column(column.name)
+            for column in schema
         }
         return pa.table(columns, schema)
 
@@ -124,14 +124,14 @@ class Topic:
     def _decodable(self, messages: Sequence[Message], schema: pa.Schema) -> list[Message]:
         """Return the messages that can be decoded; other messages fail, are skipped, or become dead letters."""
         good, dead = [], []
-        for one in messages:
+        for message in messages:
             try:
-                self._rows([one], schema)
-                good.append(one)
+                self._rows([message], schema)
+                good.append(message)
             except (NotDecodedError, pa.ArrowInvalid) as problem:
-                why, place = shortened(str(problem)), f"partition {one.partition()}, offset {one.offset()}"
+                why, place = shortened(str(problem)), f"partition {message.partition()}, offset {message.offset()}"
                 if self.dead_letters is not None:
-                    dead.append((one, why))
+                    dead.append((message, why))
                 elif self.malformed == "fail":
                     raise MalformedMessageError(
                         f"{self}: the message at {place} is not {self.encoding} with the columns of the stream ({why})"

@@ -101,7 +101,9 @@ class EngineOptions:
     def text(self) -> str:
         """The options that determine plans, as text. A policy object appears by its name."""
         policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
-        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "output"} | {"policy": policy}
+        shown = {option.name: getattr(self, option.name) for option in fields(self) if option.name != "output"} | {
+            "policy": policy
+        }
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 

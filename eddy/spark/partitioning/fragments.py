@@ -52,7 +52,7 @@ def why_undealt(query: Query, stream: int) -> str | None:
     if query.branches:
         if len(query.cores) > 1:
             return "a full outer join has results without a row of any one stream"
-        if stream not in query.cores[0].own:
+        if stream not in query.cores[0].streams:
             name = query.streams[stream].name
             return f"stream {name} is in a branch: its rows in one fragment do not tell who has no partner at all"
     return None
@@ -62,10 +62,10 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     """Return a hash of each row, uint64[rows], from all columns whose type can be a key. O(rows * columns)."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
-        own = unified([kind])
-        if own is not None:
-            found, _ = KeyEncoder("", [[name]], [own]).hashes(rows)
-            mix_words(found.view(np.int64), hashes)
+        key_type = unified([kind])
+        if key_type is not None:
+            column_hashes, _ = KeyEncoder("", [[name]], [key_type]).hashes(rows)
+            mix_words(column_hashes.view(np.int64), hashes)
     return hashes
 
 

@@ -80,7 +80,7 @@ class Job:
         """The inputs whose rows come before all others, although these have an order."""
         if not any(self.sequence):
             return []
-        return [one.name for one, column in zip(self.query.streams, self.sequence, strict=True) if column is None]
+        return [stream.name for stream, column in zip(self.query.streams, self.sequence, strict=True) if column is None]
 
     @property
     def changing(self) -> bool:
@@ -117,7 +117,7 @@ class Job:
         """Per stream, the classes along which its rows move: those of a table that its key does not determine."""
         classes = self.query.partition_classes
         return tuple(
-            tuple(c for c, one in enumerate(classes) if stream.name in one.columns and c not in has)
+            tuple(c for c, key_class in enumerate(classes) if stream.name in key_class.columns and c not in has)
             for stream, has in zip(self.query.streams, self.shares.has, strict=True)
         )
 

@@ -45,13 +45,13 @@ def narrowed(
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.inner_joins().values())
-    for one in (one for join in joins for one in join.classes):
-        for name, components in one.columns.items():
+    for key_class in (key_class for join in joins for key_class in join.classes):
+        for name, components in key_class.columns.items():
             needed[name].update(column for component in components for column in given_columns(component))
-    compared = [column for join in joins for one in join.comparisons for column in one.columns]
+    compared = [column for join in joins for comparison in join.comparisons for column in comparison.columns]
     conditions = [place for join in (query, *joins) for place in join.where_columns]
-    probed = [(query.streams[key.stream].name, key.column) for one in query.as_of_joins for key in one.keys]
-    compared += [(name, own) for name, column in probed for own in given_columns([column])]
+    probed = [(query.streams[key.stream].name, key.column) for join in query.as_of_joins for key in join.keys]
+    compared += [(name, given) for name, column in probed for given in given_columns([column])]
     for name, column in (*query.select.values(), *conditions, *compared):
         needed[name].add(column)
     for stream, place in zip(query.streams, sequence, strict=True):
@@ -61,7 +61,7 @@ def narrowed(
     for stream, choice in zip(query.streams, query.late_by_stream, strict=True):
         late: Late = "count" if choice == "count" else "keep"
         kept = set(stream.schema.names) if whole else needed[stream.name]
-        read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
+        read = kept.union(*(condition.read(stream.schema) for condition in stream.conditions))
         time = stream.time if timed else None
         window = None if stream.name in query.unwindowed else stream.window
         if isinstance(stream, VersionedTable):
@@ -81,7 +81,8 @@ def narrowed(
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {
-        name: one if isinstance(one, ComputedExpression) else readable_name(*one) for name, one in query.outputs.items()
+        name: output if isinstance(output, ComputedExpression) else readable_name(*output)
+        for name, output in query.outputs.items()
     }
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
@@ -89,7 +90,7 @@ def narrowed(
     if query.tree is None:
         return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}
-    as_of = [replace(one, table=versions[one.table.name]) for one in query.as_of]
-    branches = [one.of_streams(by_name) for one in query.branches]
+    as_of = [replace(join, table=versions[join.table.name]) for join in query.as_of]
+    branches = [branch.of_streams(by_name) for branch in query.branches]
     core = [by_name[stream.name] for stream in query.core_streams]
     return Query(core, query.on, branches=branches, as_of=as_of, **more), tuple(inputs)

@@ -36,7 +36,7 @@ def why_unplaced(query: Query) -> str | None:
 
 def homes(query: Query, nodes: int) -> tuple[Place, ...]:
     """Return per stream its home: all nodes, by its first key."""
-    return tuple(by_class(range(nodes), min(own)) for own in classes_of(query))
+    return tuple(by_class(range(nodes), min(classes)) for classes in classes_of(query))
 
 
 def grid_place(shares: Shares) -> Place:
@@ -53,5 +53,7 @@ def grid_operators(query: Query, shares: Shares) -> dict[str, list[str]]:
 
 def operator_texts(query: Query, shares: Shares, operators: Mapping[Place, NOS]) -> dict[str, list[str]]:
     """Return operators as text, by place."""
-    labels = [f"[{one}]" for one in shares.classes]
-    return {place.text(labels): texts(own, query.graph.names, labels) for place, own in operators.items()}
+    labels = [f"[{key_class}]" for key_class in shares.classes]
+    return {
+        place.text(labels): texts(operator_set, query.graph.names, labels) for place, operator_set in operators.items()
+    }

@@ -188,9 +188,9 @@ class Splitter:
 
 def warmup() -> None:
     """Compile or load the kernels of this module."""
-    one, cells, starts = np.ones(1, np.int64), np.empty(2, np.int32), np.zeros(2, np.int64)
-    find_cells(np.zeros((1, 2), np.uint64), np.ones(2, np.bool_), one, one, cells, starts)
+    ones, cells, starts = np.ones(1, np.int64), np.empty(2, np.int32), np.zeros(2, np.int64)
+    find_cells(np.zeros((1, 2), np.uint64), np.ones(2, np.bool_), ones, ones, cells, starts)
     group_rows(cells, np.arange(2, dtype=np.int64), starts[:-1].copy(), np.empty(2, np.int64))
     tree = SplitTree(1, 1).split(0, 0)
-    refine_cells(np.zeros((1, 2), np.uint64), one, *tree.tables([0]), cells, np.zeros(3, np.int64))
+    refine_cells(np.zeros((1, 2), np.uint64), ones, *tree.tables([0]), cells, np.zeros(3, np.int64))
     keep_branch(np.zeros(2, np.uint64), 1, 31, 0, np.ones(2, np.bool_))

@@ -90,7 +90,8 @@ class SplitTree:
                 )
             if self.is_place(group):
                 raise SparkJoinError(
-                    f"key group {group} cannot be split: it is kept for a fragment of key group {self.owner(group)}"
+                    f"key group {group} cannot be split: it is kept for a fragment of key group"
+                    f" {self.split_group(group)}"
                 )
             if along == self.classes:
                 continue
@@ -99,20 +100,22 @@ class SplitTree:
                     f"key group {group} cannot be split along class {along}: the query has {self.classes} classes of"
                     " equal keys"
                 )
-            own = depths.setdefault(group, [0] * self.classes)
-            if own[along] == MAX_DEPTH:
+            group_depths = depths.setdefault(group, [0] * self.classes)
+            if group_depths[along] == MAX_DEPTH:
                 raise SparkJoinError(
                     f"key group {group} cannot be split again: it was split {MAX_DEPTH} times along the same keys; few"
                     " keys have most of its rows, and they cannot be parted by their hash"
                 )
-            own[along] += 1
-            depths[self.cells + i] = list(own)
-        if [one.group for one in self.dealt] != sorted({one.group for one in self.dealt}):
-            raise SparkJoinError(f"key groups in fragments are {[one.group for one in self.dealt]}: not ascending")
-        for one in self.dealt:
-            known = 0 <= one.group < self.groups and not self.is_place(one.group) and one.stream >= 0
-            if not known or not 2 <= one.parts <= 1 + len(self.places(one.group)):
-                raise SparkJoinError(f"key group {one.group} cannot have {one.parts} fragments by stream {one.stream}")
+            group_depths[along] += 1
+            depths[self.cells + i] = list(group_depths)
+        if [deal.group for deal in self.dealt] != sorted({deal.group for deal in self.dealt}):
+            raise SparkJoinError(f"key groups in fragments are {[deal.group for deal in self.dealt]}: not ascending")
+        for deal in self.dealt:
+            known = 0 <= deal.group < self.groups and not self.is_place(deal.group) and deal.stream >= 0
+            if not known or not 2 <= deal.parts <= 1 + len(self.places(deal.group)):
+                raise SparkJoinError(
+                    f"key group {deal.group} cannot have {deal.parts} fragments by stream {deal.stream}"
+                )
 
     @property
     def groups(self) -> int:
@@ -122,7 +125,9 @@ class SplitTree:
     def split(self, group: int, along: int) -> SplitTree:
         """Return the tree in which a group is split; its new child is the group with the number `groups`."""
         if self.deal_of(group) is not None:
-            raise SparkJoinError(f"key group {self.owner(group)} cannot be split while it is in fragments; gather it")
+            raise SparkJoinError(
+                f"key group {self.split_group(group)} cannot be split while it is in fragments; gather it"
+            )
         return replace(self, splits=(*self.splits, GroupSplit(group, along)))
 
     # Fragments
@@ -131,13 +136,13 @@ class SplitTree:
         """Return whether a number is the number of a place for a fragment."""
         return self.cells <= group < self.groups and self.splits[group - self.cells].along == self.classes
 
-    def owner(self, group: int) -> int:
+    def split_group(self, group: int) -> int:
         """Return the group of a place; return any other group itself."""
         return self.splits[group - self.cells].group if self.is_place(group) else group
 
     def places(self, group: int) -> list[int]:
         """Return the places of a group, ascending. O(splits)."""
-        return [self.cells + i for i, own in enumerate(self.splits) if own == (group, self.classes)]
+        return [self.cells + i for i, split in enumerate(self.splits) if split == (group, self.classes)]
 
     def most_parts(self, group: int) -> int:
         """Return the maximal number of fragments of a group."""
@@ -145,8 +150,8 @@ class SplitTree:
 
     def deal_of(self, group: int) -> Dealt | None:
         """Return how the rows of a group, or of the group of a place, are dealt; None if the group is whole."""
-        group = self.owner(group)
-        return next((one for one in self.dealt if one.group == group), None)
+        group = self.split_group(group)
+        return next((deal for deal in self.dealt if deal.group == group), None)
 
     def fragments(self, group: int) -> list[int]:
         """Return the fragments of a group, the group itself first; only the group itself if it is whole."""
@@ -155,7 +160,7 @@ class SplitTree:
 
     def is_closed(self, group: int) -> bool:
         """Return whether a number is the number of a place without a fragment."""
-        return self.is_place(group) and group not in self.fragments(self.owner(group))
+        return self.is_place(group) and group not in self.fragments(self.split_group(group))
 
     def fragment(self, group: int, stream: int, parts: int) -> SplitTree:
         """Return the tree in which a group is in `parts` fragments by a stream. Missing places become new groups."""
@@ -164,7 +169,7 @@ class SplitTree:
                 f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
             )
         if self.is_place(group):
-            raise SparkJoinError(f"key group {group} is kept for a fragment of key group {self.owner(group)}")
+            raise SparkJoinError(f"key group {group} is kept for a fragment of key group {self.split_group(group)}")
         if self.deal_of(group) is not None:
             raise SparkJoinError(f"key group {group} is in fragments; gather it first")
         more = parts - 1 - len(self.places(group))
@@ -173,15 +178,15 @@ class SplitTree:
 
     def gather(self, group: int) -> SplitTree:
         """Return the tree in which a group is whole again."""
-        if not any(one.group == group for one in self.dealt):
+        if not any(deal.group == group for deal in self.dealt):
             raise SparkJoinError(f"key group {group} is not in fragments")
-        return replace(self, dealt=tuple(one for one in self.dealt if one.group != group))
+        return replace(self, dealt=tuple(deal for deal in self.dealt if deal.group != group))
 
     # Splits
 
     def origin(self, group: int, splits: int) -> int:
         """Return the group that had the rows of `group` when only the first `splits` splits were made. O(splits)."""
-        group = self.owner(group)
+        group = self.split_group(group)
         for i in range(len(self.splits) - 1, splits - 1, -1):
             if group == self.cells + i:
                 group = self.splits[i].group
@@ -189,16 +194,16 @@ class SplitTree:
 
     def descendants(self, group: int, splits: int) -> list[int]:
         """Return the groups that share the rows which `group` had after the first `splits` splits, ascending."""
-        found = [group]
+        groups = [group]
         for i in range(splits, len(self.splits)):
-            if self.splits[i].group in found and self.splits[i].along < self.classes:
-                found.append(self.cells + i)
-        return sorted(fragment for one in found for fragment in self.fragments(one)) if self.dealt else found
+            if self.splits[i].group in groups and self.splits[i].along < self.classes:
+                groups.append(self.cells + i)
+        return sorted(fragment for member in groups for fragment in self.fragments(member)) if self.dealt else groups
 
     def branches(self, group: int, since: int = 0) -> list[SplitBranch]:
         """Return the common bits of the rows of a group along each class of a split after the first `since` splits."""
         steps: list[tuple[int, int, int]] = []
-        group = self.owner(group)
+        group = self.split_group(group)
         for i in range(len(self.splits) - 1, -1, -1):
             split = self.splits[i]
             if split.along == self.classes:
@@ -210,18 +215,18 @@ class SplitTree:
                 steps.append((i, split.along, 0))
         bits: dict[int, tuple[int, int]] = {}
         for _, along, bit in reversed(steps):
-            depth, own = bits.get(along, (0, 0))
-            bits[along] = depth + 1, 2 * own + bit
+            depth, prefix = bits.get(along, (0, 0))
+            bits[along] = depth + 1, 2 * prefix + bit
         newer = {along for i, along, _ in steps if i >= since}
         return [SplitBranch(along, *bits[along]) for along in sorted(newer)]
 
     def depth(self, group: int, along: int) -> int:
         """Return the number of splits of a group along a class."""
-        return next((one.depth for one in self.branches(group) if one.along == along), 0)
+        return next((branch.depth for branch in self.branches(group) if branch.along == along), 0)
 
     def is_first(self, shares: Shares, stream: int, group: int) -> bool:
         """Return whether a tuple of a stream in a group is the first of its copies."""
-        copied = [one.bits for one in self.branches(group) if one.along not in shares.has[stream]]
+        copied = [branch.bits for branch in self.branches(group) if branch.along not in shares.has[stream]]
         dealt = self.deal_of(group)
         copied.append(dealt is not None and dealt.stream != stream and self.is_place(group))
         return shares.is_first(stream, self.origin(group, 0)) and not any(copied)
@@ -262,7 +267,7 @@ class SplitTree:
 
 @lru_cache(4096)
 def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...]) -> tuple[SplitBranch, ...]:
-    return tuple(one for one in tree.branches(group, since) if one.along in has)
+    return tuple(branch for branch in tree.branches(group, since) if branch.along in has)
 
 
 def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -292,7 +297,7 @@ def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, ro
 def _with_moves(job: Job, tree: SplitTree, group: int, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the changes of a table for a group: upserts of rows that belong to other groups are deletes."""
     shares, name, cell = job.shares, job.query.streams[stream].name, tree.origin(group, 0)
-    bits = {one.along: one for one in tree.branches(group)}
+    bits = {branch.along: branch for branch in tree.branches(group)}
     keep, n = np.ones(rows.num_rows, np.bool_), rows.num_rows
     for c in job.moving[stream]:
         share = shares.counts[c]
@@ -300,8 +305,10 @@ def _with_moves(job: Job, tree: SplitTree, group: int, stream: int, rows: pa.Rec
             continue
         hashes, _ = key_hash(job.query, c, name, rows)
         coordinates = np.empty(n, np.int32)
-        own, one = np.array([share], np.int64), np.ones(1, np.int64)
-        find_cells(hashes.reshape(1, n), np.ones(n, np.bool_), own, one, coordinates, np.zeros(share + 1, np.int64))
+        counts, strides = np.array([share], np.int64), np.ones(1, np.int64)
+        find_cells(
+            hashes.reshape(1, n), np.ones(n, np.bool_), counts, strides, coordinates, np.zeros(share + 1, np.int64)
+        )
         keep &= coordinates == cell // shares.strides[c] % share
         if c in bits:
             keep_branch(hashes, share, 32 - bits[c].depth, bits[c].bits, keep)

@@ -10,5 +10,5 @@ from eddy.spark.transports.base import Transport
 from eddy.spark.transports.packed import PackedTransport
 from eddy.spark.transports.rows import RowsTransport
 
-TRANSPORTS: dict[str, Transport] = {one.name: one for one in (PackedTransport(), RowsTransport())}
+TRANSPORTS: dict[str, Transport] = {transport.name: transport for transport in (PackedTransport(), RowsTransport())}
 """All transports by name, in the order in which `transport="auto"` tries them."""

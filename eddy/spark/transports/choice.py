@@ -34,20 +34,20 @@ def carry(transport: str, task: RowTask, inputs: Sequence[BatchInput]) -> Carrie
 
     Raises SparkJoinError if the requested transport cannot carry one of the DataFrames.
     """
-    return _carried(transport, lambda one: one.carry_batch(task, inputs))
+    return _carried(transport, lambda carrier: carrier.carry_batch(task, inputs))
 
 
 def carry_streams(transport: str, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
     """Return the same as `carry` for streaming DataFrames; `root` is the directory of the checkpoint."""
-    return _carried(transport, lambda one: one.carry_stream(task, frames, root))
+    return _carried(transport, lambda carrier: carrier.carry_stream(task, frames, root))
 
 
 def _carried(transport: str, carry_by: Callable[[Transport], Carried]) -> Carried:
     reason = "as asked"
     for name in TRANSPORTS if transport == AUTO else [transport]:
-        one = TRANSPORTS[name]
+        carrier = TRANSPORTS[name]
         try:
-            carried = carry_by(one)
+            carried = carry_by(carrier)
         except UnsuitableError as problem:
             reason = str(problem)
             if transport != AUTO:

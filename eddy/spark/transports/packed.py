@@ -36,10 +36,10 @@ class PackedTransport(Transport):
 
     def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
         groups: list[RowGroup] = []
-        for i, one in zip(task.streams, inputs, strict=True):
+        for i, source in zip(task.streams, inputs, strict=True):
             stream = task.job.query.streams[i]
             try:
-                groups += one.row_groups(i, task.job.inputs[i].names)
+                groups += source.row_groups(i, task.job.inputs[i].names)
             except UnsuitableError as why:
                 raise UnsuitableError(
                     f"the DataFrame of stream {stream.name!r} is not a plain scan of Parquet files: {why}"
@@ -47,7 +47,7 @@ class PackedTransport(Transport):
         session = inputs[0].frame.sparkSession
         dealt = deal(groups, 2 * parallelism(session))
         numbers = session.range(0, len(dealt), 1, max(1, len(dealt)))
-        files = len({one.uri for one in groups})
+        files = len({group.uri for group in groups})
         return Carried(
             numbers.mapInArrow(_ReadRowGroups(task, dealt), task.columns), f"the workers read {files} Parquet files"
         )
@@ -66,9 +66,9 @@ class PackedTransport(Transport):
                 raise UnsuitableError(
                     f"the DataFrame of stream {stream.name!r} is not a plain stream of Parquet files or a topic: {why}"
                 ) from why
-        places = {stream.name: one.place for stream, one in zip(task.job.query.streams, inputs, strict=True)}
+        places = {stream.name: source.place for stream, source in zip(task.job.query.streams, inputs, strict=True)}
         frame = inputs_frame(frames[0].sparkSession, root / "files", places)
-        kinds = {"Parquet files" if isinstance(one, FileInput) else "topics" for one in inputs}
+        kinds = {"Parquet files" if isinstance(source, FileInput) else "topics" for source in inputs}
         return Carried(frame, f"the workers read the {' and the '.join(sorted(kinds))}", tuple(inputs))
 
 

@@ -70,8 +70,8 @@ class FileInput(StreamInput):
                     " Spark read it"
                 ) from why
             groups = file.metadata.num_row_groups
-            own = range(groups * part.part // part.parts, groups * (part.part + 1) // part.parts)
-            for batch in file.iter_batches(PIECE_ROWS, list(own), list(self.types), use_threads=False):
+            chosen = range(groups * part.part // part.parts, groups * (part.part + 1) // part.parts)
+            for batch in file.iter_batches(PIECE_ROWS, list(chosen), list(self.types), use_threads=False):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in self.columns], names=list(names))
 
 
@@ -98,15 +98,15 @@ class BatchInput:
             self._scan = stored, _footers(sorted(self.frame.inputFiles()))
         stored, footers = self._scan
         columns, types = _picked(self.frame, stored, names)
-        found = []
+        groups = []
         for uri, metadata in footers.items():
             check_file(uri, metadata, types)
             for group in range(metadata.num_row_groups):
                 content = metadata.row_group(group)
                 if content.num_rows:
                     size = _stored_bytes(content, columns)
-                    found.append(RowGroup(stream, uri, group, columns, content.num_rows, size))
-        return found
+                    groups.append(RowGroup(stream, uri, group, columns, content.num_rows, size))
+        return groups
 
 
 def _footers(uris: Sequence[str]) -> dict[str, pq.FileMetaData]:
@@ -161,19 +161,19 @@ def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> StreamDi
     if set("{}\\") & set(path + (names or "")):
         raise UnsuitableError(f"the pattern {path!r} uses more than *, ? and [ab]")
     try:
-        files, bytes_ = (None if one is None else int(one) for one in limits)
+        files, bytes_ = (None if limit is None else int(limit) for limit in limits)
     except ValueError as problem:
         raise UnsuitableError(f"a limit of its files is no number ({problem})") from problem
     jvm: Any = frame.sparkSession._jvm
     session = frame.sparkSession._jsparkSession
     given = jvm.org.apache.hadoop.fs.Path(path)
     whole = given.getFileSystem(session.sessionState().newHadoopConf()).makeQualified(given)
-    found = StreamDirectory(whole.toString(), names, recursive, files, bytes_)
+    place = StreamDirectory(whole.toString(), names, recursive, files, bytes_)
     try:
-        found.file_system()
+        place.file_system()
     except (OSError, ValueError) as problem:
-        raise UnsuitableError(f"Arrow cannot open {found.path!r} ({problem})") from problem
-    return found
+        raise UnsuitableError(f"Arrow cannot open {place.path!r} ({problem})") from problem
+    return place
 
 
 def open_file(uri: str) -> pq.ParquetFile:
@@ -193,10 +193,10 @@ def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataTy
     for name, wanted in columns.items():
         if schema.names.count(name) != 1:
             raise UnsuitableError(f"{uri} does not have exactly one column {name!r}")
-        found = schema.field(name).type
-        if spark_type(found) != wanted:
-            raise UnsuitableError(f"column {name!r} has type {found} in {uri}, but {wanted} in Spark")
-        if legacy and pa.types.is_temporal(found):
+        stored = schema.field(name).type
+        if spark_type(stored) != wanted:
+            raise UnsuitableError(f"column {name!r} has type {stored} in {uri}, but {wanted} in Spark")
+        if legacy and pa.types.is_temporal(stored):
             raise UnsuitableError(f"column {name!r} uses the legacy calendar in {uri}")
 
 
@@ -205,11 +205,11 @@ def _sequence(scala: Any) -> list[Any]:
 
 
 def _mapping(scala: Any) -> dict[str, str]:
-    found, items = {}, scala.iterator()
+    mapping, items = {}, scala.iterator()
     while items.hasNext():
         item = items.next()
-        found[str(item._1())] = str(item._2())
-    return found
+        mapping[str(item._1())] = str(item._2())
+    return mapping
 
 
 def logical_plan(frame: DataFrame, stage: str) -> Any:
@@ -227,12 +227,12 @@ def _columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
     kind = plan.getClass().getSimpleName()
     if kind == "Project":
         below, source = _columns_of(plan.child(), leaf)
-        found = {}
+        names = {}
         for expression in _sequence(plan.projectList()):
             picked = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
             if picked.getClass().getSimpleName() == "AttributeReference" and picked.exprId().id() in below:
-                found[expression.exprId().id()] = below[picked.exprId().id()]
-        return found, source
+                names[expression.exprId().id()] = below[picked.exprId().id()]
+        return names, source
     if kind in DECLARATIONS:
         return _columns_of(plan.child(), leaf)
     if kind != leaf:
@@ -257,7 +257,7 @@ def _stored_names(plan: Any, leaf: str) -> tuple[dict[str, str], Any]:
     """Return the stored names of a plan's output columns by their names, without computed ones, and its leaf."""
     read, source = _columns_of(plan, leaf)
     ids = {column.name(): column.exprId().id() for column in _sequence(plan.output())}
-    return {name: read[own] for name, own in ids.items() if own in read}, source
+    return {name: read[number] for name, number in ids.items() if number in read}, source
 
 
 def _picked(

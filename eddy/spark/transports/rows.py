@@ -42,7 +42,7 @@ class RowsTransport(Transport):
     name = "rows"
 
     def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
-        return self._carried(task, [one.frame for one in inputs])
+        return self._carried(task, [source.frame for source in inputs])
 
     def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
         return self._carried(task, frames)

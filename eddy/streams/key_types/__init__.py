@@ -33,7 +33,8 @@ KEY_TYPES: tuple[KeyType, ...] = (
 
 
 UNCOMPARED = (
-    f"whose values cannot be keys or be compared; keys are {', '.join(one.names for one in KEY_TYPES)}, or a dictionary"
+    "whose values cannot be keys or be compared; keys are"
+    f" {', '.join(key_type.names for key_type in KEY_TYPES)}, or a dictionary"
     " or run-end encoding of these"
 )
 """The text for a type that is none of these, for errors."""
@@ -41,9 +42,9 @@ UNCOMPARED = (
 
 def key_type_of(kind: pa.DataType) -> KeyType:
     """Return the key type of a plain type. Raises LookupError for a type that cannot be a key."""
-    for one in KEY_TYPES:
-        if one.covers(kind):
-            return one
+    for key_type in KEY_TYPES:
+        if key_type.covers(kind):
+            return key_type
     raise LookupError(f"{kind} cannot be a key")
 
 
@@ -57,13 +58,13 @@ def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """
     given = list(types)
     extensions = [_extension(kind) for kind in given]
-    if any(one != extensions[0] for one in extensions):
+    if any(extension != extensions[0] for extension in extensions):
         # Two extension types may use the same storage for different values.
         return None
     kinds = [plain(kind) for kind in given]
-    for one in KEY_TYPES:
-        if all(map(one.covers, kinds)):
-            return one.unified(kinds)
+    for key_type in KEY_TYPES:
+        if all(map(key_type.covers, kinds)):
+            return key_type.unified(kinds)
     return None
 
 
@@ -110,9 +111,9 @@ def word_count(kind: pa.DataType) -> int:
 
 def text_words(types: Sequence[pa.DataType]) -> tuple[int, ...]:
     """Return which words of a key with components of these unified types stand for byte strings."""
-    found, at = [], 0
+    positions, at = [], 0
     for kind in types:
         if key_type_of(kind).interned:
-            found.append(at)
+            positions.append(at)
         at += word_count(kind)
-    return tuple(found)
+    return tuple(positions)

@@ -19,8 +19,8 @@ def chain(m: int, window: int | None = 20, text: bool = False) -> Query:
     kind = pa.string() if text else pa.int64()
     streams, on = [], []
     for i in range(m):
-        own = [f"k{c}" for c in (i - 1, i) if 0 <= c < m - 1]
-        schema = pa.schema([*((one, kind) for one in own), ("t", pa.int64()), ("n", pa.int64())])
+        keys = [f"k{c}" for c in (i - 1, i) if 0 <= c < m - 1]
+        schema = pa.schema([*((key, kind) for key in keys), ("t", pa.int64()), ("n", pa.int64())])
         streams.append(Stream(f"S{i}", schema, window=None if window is None else Range(window), time="t"))
         if i:
             on.append(f"S{i - 1}.k{i - 1} = S{i}.k{i - 1}")
@@ -36,7 +36,7 @@ def star(m: int, window: int | None = 20) -> Query:
 
 def rows(query: Query, epochs: int, each: int, keys: int, seed: int, text: bool = False) -> list[Batches]:
     """Return rows of each epoch: about `each` rows per stream, some late, some with a null key."""
-    draw, n, found = random.Random(seed), 0, []
+    draw, n, drawn = random.Random(seed), 0, []
     for epoch in range(epochs):
         batch: Batches = {}
         for stream in query.streams:
@@ -52,8 +52,8 @@ def rows(query: Query, epochs: int, each: int, keys: int, seed: int, text: bool 
                         key: Any = draw.randrange(keys) if draw.random() > 0.05 else None
                         made[name].append(f"key {key}" if text and key is not None else key)
             batch[stream.name] = made
-        found.append(batch)
-    return found
+        drawn.append(batch)
+    return drawn
 
 
 def batches(query: Query, given: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, pa.RecordBatch]:
@@ -61,13 +61,13 @@ def batches(query: Query, given: Mapping[str, Mapping[str, list[Any]]]) -> dict[
 
 
 def results(tables: Iterable[pa.Table]) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     for table in tables:
-        found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    return found
+        counts.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return counts
 
 
 def expected(query: Query, epochs: Sequence[Batches]) -> Counter[tuple[Any, ...]]:
     """Return the results of one engine over the same pushes."""
     runtime = Runtime(query)
-    return results(runtime.push(batches(query, one)) for one in epochs)
+    return results(runtime.push(batches(query, epoch)) for epoch in epochs)

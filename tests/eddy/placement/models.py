@@ -25,8 +25,8 @@ def models(draw: st.DrawFn, most: int = 6) -> Model:
     m, chain = draw(st.integers(2, most)), draw(st.booleans())
     streams = []
     for i in range(m):
-        own = {i - 1, i} if chain else {0}
-        f = tuple(draw(selectivities) if c in own else None for c in range(m - 1 if chain else 1))
+        classes = {i - 1, i} if chain else {0}
+        f = tuple(draw(selectivities) if c in classes else None for c in range(m - 1 if chain else 1))
         rate = draw(rates)
         streams.append(
             StreamStatistics(rate, rate * draw(st.sampled_from([0.5, 2.0])), draw(st.sampled_from([50, 150, 300])), f)

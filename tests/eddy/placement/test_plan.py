@@ -29,8 +29,8 @@ def test_example_1_is_what_a_user_writes() -> None:
 
 
 def test_example_2_operator_sets() -> None:
-    one, two, three = (texts(own, NAMES) for own in node_operator_sets(EXAMPLE))
-    assert one == ["ship(S1, N(S2))", "ship(S1, N(S3))"]
+    first, two, three = (texts(operators, NAMES) for operators in node_operator_sets(EXAMPLE))
+    assert first == ["ship(S1, N(S2))", "ship(S1, N(S3))"]
     assert two == sorted(
         [
             "join(S1, S2)",
@@ -60,8 +60,8 @@ def test_example_2_operator_sets() -> None:
 
 
 def test_example_3_operators_of_one_plan_before_and_after() -> None:
-    before = {node: texts(own, NAMES) for node, own in sep_operators(SEP(0, (1, 2), (1, 1))).items()}
-    after = {node: texts(own, NAMES) for node, own in sep_operators(SEP(0, (2, 1), (0, 1))).items()}
+    before = {node: texts(operators, NAMES) for node, operators in sep_operators(SEP(0, (1, 2), (1, 1))).items()}
+    after = {node: texts(operators, NAMES) for node, operators in sep_operators(SEP(0, (2, 1), (0, 1))).items()}
     assert before == {
         0: ["ship(S1, N(S2))"],
         1: ["join(S1, S2)", "ship(S2^S1, N(S3))", "update(S2)"],

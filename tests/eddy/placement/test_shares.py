@@ -52,9 +52,9 @@ def test_a_result_meets_in_exactly_one_cell(grid: tuple[Any, int], data: st.Data
     values = {c: data.draw(st.integers(0, 50)) for c in range(len(q.classes))}
     met = set(range(partitions))
     for stream in range(len(q.streams)):
-        own = cells(shares, stream, values)
-        assert len(own) == shares.copies(stream)
-        met &= own
+        stream_cells = cells(shares, stream, values)
+        assert len(stream_cells) == shares.copies(stream)
+        met &= stream_cells
     assert len(met) == 1
 
 

@@ -6,7 +6,7 @@ import sys
 OF_SOURCES = ("pyspark.sql.streaming.", "pyspark.sql.worker.")
 PARENT = "tests.spark.streaming.faults.daemon"
 
-if any(one == PARENT or one.startswith(OF_SOURCES) for one in sys.orig_argv):
+if any(argument == PARENT or argument.startswith(OF_SOURCES) for argument in sys.orig_argv):
     import json
     import socket
 

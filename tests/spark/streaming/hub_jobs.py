@@ -77,12 +77,12 @@ class DrawnRows:
             self.inputs.add(name, batches[-1])
 
 
-def found(out: Path) -> Counter[tuple[Any, ...]]:
+def results_of(out: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in published(out).to_pylist())
 
 
 def expected(batches: Batches, *versions: HubReferenceVersion) -> Counter[tuple[Any, ...]]:
-    return sum((one.results(batches) for one in versions), Counter())
+    return sum((version.results(batches) for version in versions), Counter())
 
 
 def finished(running: StreamingJoinQuery) -> StreamingJoinQuery:

@@ -41,25 +41,27 @@ class HubReferenceQuery:
                     if self.keep(row):
                         by_key[name][row["k"]].append((number, row))
         names = list(self.ranges)
-        found = []
+        matches = []
         for key in by_key[names[0]]:
             combinations: list[tuple[tuple[int, Row], ...]] = [()]
             for name in names:
-                longer = ((*one, more) for one in combinations for more in by_key[name][key])
-                combinations = [one for one in longer if self._within(one)]  # a further row brings none back
+                longer = ((*combination, more) for combination in combinations for more in by_key[name][key])
+                combinations = [
+                    combination for combination in longer if self._within(combination)
+                ]  # a further row brings none back
             for combination in combinations:
                 numbers = [number for number, _ in combination]
                 rows = dict(zip(names, (row for _, row in combination), strict=True))
                 if self.accept is not None and not self.accept(rows):
                     continue
                 result = tuple(rows[stream][column] for stream, column in self.columns.values())
-                found.append((min(numbers), max(numbers), result))
-        return found
+                matches.append((min(numbers), max(numbers), result))
+        return matches
 
     def _within(self, combination: Sequence[tuple[int, Row]]) -> bool:
         """Return whether the rows of the first streams are within their windows."""
         newest = max(row["t"] for _, row in combination)
-        return all(newest - row["t"] <= own for own, (_, row) in zip(self.ranges.values(), combination, strict=False))
+        return all(newest - row["t"] <= span for span, (_, row) in zip(self.ranges.values(), combination, strict=False))
 
 
 @dataclass(frozen=True)

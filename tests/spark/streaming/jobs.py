@@ -57,8 +57,12 @@ class Inputs:
                   meanwhile. Without it, one micro-batch in some thousands takes the files of some streams only
         """
         made = []
-        for name, own in rows.items():
-            table = own if isinstance(own, pa.Table) else pa.Table.from_pylist(list(own), schema=self.schemas[name])
+        for name, stream_rows in rows.items():
+            table = (
+                stream_rows
+                if isinstance(stream_rows, pa.Table)
+                else pa.Table.from_pylist(list(stream_rows), schema=self.schemas[name])
+            )
             number = len(self.tables[name])
             # Spark orders files by modification time, and ignores names that begin with a dot.
             begun, path = self.root / name / f".{number}", self.root / name / f"{number:04d}.parquet"
@@ -108,9 +112,9 @@ def await_rows(running: StreamingJoinQuery, rows: int, before: int = 0) -> list[
     Spark may begin a micro-batch when only some of several new files are there, so these may come with more than one.
     """
     while True:
-        found: list[dict[str, Any]] = running.batches().slice(before).to_pylist()
-        if sum(one["rows"] for one in found) >= rows or not running.isActive:
-            return found
+        metrics: list[dict[str, Any]] = running.batches().slice(before).to_pylist()
+        if sum(batch["rows"] for batch in metrics) >= rows or not running.isActive:
+            return metrics
         running.processAllAvailable()
 
 

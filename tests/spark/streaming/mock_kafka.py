@@ -61,9 +61,9 @@ class MockKafka:
             spans = [consumer.get_watermark_offsets(place, timeout=_WAIT_S) for place in places]
             count = sum(end - first for first, end in spans)
             consumer.assign([TopicPartition(topic, p, first) for p, (first, _) in zip(partitions, spans, strict=True)])
-            found = consumer.consume(count, timeout=_WAIT_S) if count else []
-            assert len(found) == count
-            return sorted(found, key=lambda message: (message.partition(), message.offset()))
+            messages = consumer.consume(count, timeout=_WAIT_S) if count else []
+            assert len(messages) == count
+            return sorted(messages, key=lambda message: (message.partition(), message.offset()))
         finally:
             consumer.close()
 

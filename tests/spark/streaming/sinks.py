@@ -19,9 +19,9 @@ Lasting: TypeAlias = ParquetSink | TransactionSink
 lasting = pytest.mark.parametrize("kind", [ParquetSink, TransactionSink])
 
 
-def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, owner: str = "one") -> S:
+def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, job: str = "one") -> S:
     """Prepare a sink as a job does when it starts."""
-    sink.prepare(schema=schema, owner=owner, scratch=scratch)
+    sink.prepare(schema=schema, job=job, scratch=scratch)
     return sink
 
 

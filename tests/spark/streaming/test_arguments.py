@@ -48,7 +48,7 @@ def test_what_is_no_dataframe_gets_the_remedy(wrong: Any, remedy: str) -> None:
         with pytest.raises(SparkJoinError, match=r"pass a mapping from stream to DataFrame, \{'R': …, 'S': …\}"):
             call(query(), wrong)
     with pytest.raises(SparkJoinError, match=f"^stream 'R': .*{remedy}"):
-        Hub(None, [Source(one, wrong, key="k") for one in query().streams], "state")  # type: ignore[arg-type]
+        Hub(None, [Source(stream, wrong, key="k") for stream in query().streams], "state")  # type: ignore[arg-type]
     with pytest.raises(SparkJoinError, match=f"^eddy.spark.filter: .*{remedy}"):
         filter_rows(wrong, [])
     with pytest.raises(SparkJoinError, match=r"the query is text: pass an eddy.Query, or the text to eddy.spark.sql"):
@@ -97,9 +97,9 @@ def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession
         (query(), frames, {**changelog, "change": "handover"}, "change= is for queries whose results are not taken"),
         (query(), frames, {**changelog, "placement": "hops"}, "output='changelog' takes results back"),
     ]
-    for own, given, how, message in cases:
+    for asked, given, how, message in cases:
         with pytest.raises(SparkJoinError, match=message):
-            join(own, given, **how)
+            join(asked, given, **how)
     with pytest.raises(eddy.PlanError):
         join(query(), frames, plan="(R X)", **there)
     assert not (tmp_path / "state").exists()
@@ -117,9 +117,9 @@ def test_frames_of_spark_connect_are_refused(tmp_path: Path) -> None:
 def test_a_type_that_spark_lacks_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("u", pa.union([pa.field("a", pa.int8())], "sparse"))])
     frame = Inputs(tmp_path / "in", R=SCHEMA).frame(spark, "R").selectExpr("k", "t AS u")
-    own = eddy.Query([eddy.Stream(name, schema) for name in "RS"], ["R.k = S.k"])
+    asked = eddy.Query([eddy.Stream(name, schema) for name in "RS"], ["R.k = S.k"])
     with pytest.raises(SparkJoinError, match="column 'u'"):
-        join(own, {"R": frame, "S": frame}, checkpoint=tmp_path / "state")
+        join(asked, {"R": frame, "S": frame}, checkpoint=tmp_path / "state")
 
 
 def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_is_wrong_with_rows_ends_the_query_and_is_named(spark: SparkSession
     """For null event times, values that do not fit and files of another type, the error names stream and column."""
     narrow = pa.schema([("k", pa.int8()), ("t", pa.int64())])
     small = eddy.Query([eddy.Stream(n, narrow, window=eddy.Range(9), time="t") for n in "RS"], ["R.k = S.k"])
-    for place, own, row, transport, message in (
+    for place, asked, row, transport, message in (
         ("null", query(), {"k": 1, "t": None}, "rows", r"stream 'R', column 't': 1 rows are null.*drop or fill them"),
         ("null packed", query(), {"k": 1, "t": None}, "packed", r"stream 'R', column 't': 1 rows are null"),
         ("wide", small, {"k": 1000, "t": 1}, "rows", r"stream 'R', column 'k': a value .* does not fit int8.*1000"),
@@ -164,7 +164,7 @@ def test_what_is_wrong_with_rows_ends_the_query_and_is_named(spark: SparkSession
         inputs = Inputs(tmp_path / place, R=SCHEMA, S=SCHEMA)
         inputs.add("R", [row])
         with pytest.raises(Exception, match=message):
-            run(own, inputs.frames(spark), tmp_path / place / "state", tmp_path / place / "out", transport=transport)
+            run(asked, inputs.frames(spark), tmp_path / place / "state", tmp_path / place / "out", transport=transport)
     inputs = Inputs(tmp_path / "types", R=SCHEMA, S=SCHEMA)
     inputs.add("R", pa.table({"k": ["1"], "t": [1]}))
     with pytest.raises(Exception, match=r"stream 'R': column 'k' has type string in .*rewrite the file, or .*'rows'"):

@@ -33,7 +33,7 @@ def drawn(seed: int) -> AsOfQuery:
     chance = Random(seed)
     while True:
         asked = drawn_query(chance)
-        counts = any(one.window == "rows" for one in asked.streams)
+        counts = any(stream.window == "rows" for stream in asked.streams)
         if not counts and asked.watermark == "slowest" and asked.idle_after is None:
             return asked
 
@@ -43,7 +43,7 @@ class AsOfRun:
 
     def __init__(self, spark: SparkSession, root: Path, asked: AsOfQuery) -> None:
         self.spark, self.root, self.asked = spark, root, asked
-        self.inputs = Inputs(root / "in", **{name: one.schema for name, one in batches(asked, ()).items()})
+        self.inputs = Inputs(root / "in", **{name: batch.schema for name, batch in batches(asked, ()).items()})
         self.oracle, self.writer, self.chance = asked.oracle(False), AsOfArrivalWriter(asked), Random(3)
         self.expected, self.late, self.unlogged = Counter[Any](), Counter[str](), 0
 
@@ -57,16 +57,16 @@ class AsOfRun:
         arrivals = [*self.writer.arrivals(self.chance.randbytes(ROWS * ROW_BYTES))]
         self.chance.shuffle(arrivals)
         before = running.batches().num_rows
-        files = {name: one_table(one) for name, one in batches(self.asked, arrivals).items()}
+        files = {name: one_table(batch) for name, batch in batches(self.asked, arrivals).items()}
         self.inputs.add_together(files, running)
         while running.batches().num_rows == before and running.isActive:
             running.processAllAvailable()
         running.processAllAvailable()
         watermark = running.batches()["watermark"][-1].as_py()
         now = self.oracle.clock.now
-        self.late.update(one.name for one in arrivals if now is not None and one.row["t"] < now)
-        found = self.oracle.push(known(self.asked, in_order(self.asked, arrivals)), int(watermark))[1]
-        self.expected.update(shown_rows(self.asked, self.oracle, found, False))
+        self.late.update(arrival.name for arrival in arrivals if now is not None and arrival.row["t"] < now)
+        rows = self.oracle.push(known(self.asked, in_order(self.asked, arrivals)), int(watermark))[1]
+        self.expected.update(shown_rows(self.asked, self.oracle, rows, False))
         assert counted(published(self.root / "out")) == self.expected
 
 
@@ -128,8 +128,8 @@ def bids(files: int) -> tuple[eddy.Query, list[dict[str, pa.Table]]]:
     of = {name: rows[name].filter(pc.less(rows[name]["at"], 90)) for name in ("bid", "rate")}
     return query, [
         {
-            name: own.filter(pc.and_(pc.greater_equal(own["at"], low), pc.less(own["at"], high)))
-            for name, own in of.items()
+            name: table.filter(pc.and_(pc.greater_equal(table["at"], low), pc.less(table["at"], high)))
+            for name, table in of.items()
         }
         for low, high in spans
     ]
@@ -180,8 +180,8 @@ def test_compaction_keeps_the_versions_that_a_row_may_get() -> None:
     given = pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
     def kept(limit: int | None) -> list[int]:
-        found = latest_versions(table, lambda own: own.column("at").to_numpy(), limit, given)
-        values: list[int] = found.column("v").to_pylist()
+        versions = latest_versions(table, lambda batch: batch.column("at").to_numpy(), limit, given)
+        values: list[int] = versions.column("v").to_pylist()
         return values
 
     assert kept(None) == [1, 2, 3, 4, 6]

@@ -34,9 +34,9 @@ def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(
     monkeypatch.setattr(streaming, "WARM", 1)
     sizes = {"live_rows": 2_000, "rows": 400, "batches": 1}
     rows = streaming._fixed_cost(spark, sizes, tmp_path, quiet)
-    found = {str(row["figure"]): number(row, "value") for row in rows}
-    assert found["streaming.state_rows"] == 2_000 + (1 + 1 + 1) * 400
-    assert {"trigger_4000_rows_s", "recovery_s"} < set(found) < set(FIGURE.titles)
+    figures = {str(row["figure"]): number(row, "value") for row in rows}
+    assert figures["streaming.state_rows"] == 2_000 + (1 + 1 + 1) * 400
+    assert {"trigger_4000_rows_s", "recovery_s"} < set(figures) < set(FIGURE.titles)
 
 
 def test_ratios_are_those_of_the_times(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path) -> None:

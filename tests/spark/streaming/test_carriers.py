@@ -13,7 +13,7 @@ import pytest
 from bench.simulated.cluster import ClusterSimulation
 from bench.simulated.cluster.messages import STEPS
 from eddy.spark import join
-from tests.bench.simulated.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, found, query
+from tests.bench.simulated.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, query, results_of
 from tests.spark.streaming.jobs import Inputs, await_rows, published
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Simulated:
 
     def chunk(self, number: int) -> None:
         rows = rows_of(number)
-        times = sorted({row["t"] for own in rows.values() for row in own})
+        times = sorted({row["t"] for stream_rows in rows.values() for row in stream_rows})
         for t in times:
-            batches = {name: [row for row in own if row["t"] == t] for name, own in rows.items()}
-            self.simulation.push({name: own for name, own in batches.items() if own}, at=t * TICK)
+            batches = {name: [row for row in stream_rows if row["t"] == t] for name, stream_rows in rows.items()}
+            self.simulation.push({name: batch for name, batch in batches.items() if batch}, at=t * TICK)
         self.simulation.run(times[-1] * TICK + TICK / 2)
 
     def move(self, groups: Sequence[int], to: int, how: str) -> None:
@@ -89,7 +89,7 @@ class Simulated:
 
     def end(self) -> Counter[tuple[int, ...]]:
         finished(self.simulation)
-        return found(self.simulation)
+        return results_of(self.simulation)
 
 
 class OnSpark:
@@ -156,7 +156,7 @@ def test_the_same_moves_on_both_carriers(carrier: TwoPlaceJoin) -> None:
     state = [(step, kind) for how, step, kind in said if how == "state" and kind in STEPS["state"]]
     # A carrier names the messages as the paper does, and sends them in this order. On Spark the boundary of a
     # micro-batch stands for the others.
-    assert state == sorted(state, key=lambda one: one[0])
+    assert state == sorted(state, key=lambda message: message[0])
     assert all(STEPS["state"][step - 1] == kind for step, kind in state)
     assert {"PartitionsToMove", "SendPartitions", "ReceivePartitions", "Received", "ReactivatePartitions"} <= {
         kind for _, kind in state

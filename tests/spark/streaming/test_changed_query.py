@@ -33,7 +33,7 @@ Pairs = set[tuple[int, int]]
 def query(window: int, *more: str, least: int | None = None, columns: tuple[str, ...] = ()) -> eddy.Query:
     keep = None if least is None else pc.field("x") >= least
     streams = [eddy.Stream(n, SCHEMA, window=eddy.Range(window), time="t", filter=keep) for n in "RS"]
-    select = {"r": "R.n", "s": "S.n"} | {one: one for one in columns}
+    select = {"r": "R.n", "s": "S.n"} | {column: column for column in columns}
     return eddy.Query(streams, ["R.k = S.k", *more], select=select, lateness=60)
 
 
@@ -70,20 +70,20 @@ class Runs:
 
     def given(self) -> Pairs:
         """Return the published results, each of which came once."""
-        found = [(row["r"], row["s"]) for row in published(self.folder / "out").to_pylist()]
-        assert len(found) == len(set(found))
-        return set(found)
+        pairs = [(row["r"], row["s"]) for row in published(self.folder / "out").to_pylist()]
+        assert len(pairs) == len(set(pairs))
+        return set(pairs)
 
     def pairs(self, window: int, batches: Callable[[int, int], bool], where: Callable[[Row, Row], bool]) -> Pairs:
         """Return the results of a query whose micro-batches fulfil a condition: the last one and the first one."""
-        found = set()
+        pairs = set()
         for i, of_r in enumerate(self.rows):
             for j, of_s in enumerate(self.rows):
                 for r in of_r["R"] if batches(max(i, j), min(i, j)) else ():
                     for s in of_s["S"]:
                         if r["k"] == s["k"] and abs(r["t"] - s["t"]) <= window and where(r, s):
-                            found.add((r["n"], s["n"]))
-        return found
+                            pairs.add((r["n"], s["n"]))
+        return pairs
 
 
 def every(_: Row, __: Row) -> bool:
@@ -123,9 +123,9 @@ def test_a_handover_goes_on_with_the_rows_in_the_log(spark: SparkSession, tmp_pa
     assert across, "no result has rows from before and after the change"
     # A wider window reaches back as far as the old one at least.
     runs.run(query(80, "R.x <= S.x"), change="handover")
-    found = runs.given() - wanted
-    assert runs.pairs(35, lambda last, _: last == 4, lambda r, s: r["x"] <= s["x"]) < found
-    assert found <= runs.pairs(80, lambda last, _: last == 4, lambda r, s: r["x"] <= s["x"])
+    added = runs.given() - wanted
+    assert runs.pairs(35, lambda last, _: last == 4, lambda r, s: r["x"] <= s["x"]) < added
+    assert added <= runs.pairs(80, lambda last, _: last == 4, lambda r, s: r["x"] <= s["x"])
 
 
 def test_a_query_changes_in_hops(spark: SparkSession, tmp_path: Path) -> None:

@@ -114,13 +114,13 @@ def test_batches_one_after_the_other(tmp_path: Path, first: int) -> None:
 
 
 def test_what_another_object_commits_is_seen(tmp_path: Path) -> None:
-    one, other = filled(tmp_path, 1), Checkpoint(tmp_path)
+    first, other = filled(tmp_path, 1), Checkpoint(tmp_path)
     assert other.newest() == make_manifest(0)
-    one.commit(make_manifest(1))
+    first.commit(make_manifest(1))
     with pytest.raises(StreamingStateError, match="other content"):
         other.commit(make_manifest(1, extra={"other": 1}))
     other.commit(make_manifest(2))
-    one.commit(make_manifest(3))
+    first.commit(make_manifest(3))
 
 
 @pytest.mark.campaign(1)
@@ -141,11 +141,11 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool
 
         assert ended(forked(work)) == -signal.SIGKILL
         checkpoint = Checkpoint(root)
-        found = checkpoint.newest()
-        assert found in (old, new)
+        newest = checkpoint.newest()
+        assert newest in (old, new)
         assert checkpoint.damaged == {}
-        seen.append(found == new)
-        if found == new:
+        seen.append(newest == new)
+        if newest == new:
             # The read has restored the missing file.
             primary, copy = manifest_files(checkpoint, before)
             assert primary.read_bytes() == copy.read_bytes() == new.to_bytes()

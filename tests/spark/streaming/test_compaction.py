@@ -43,7 +43,7 @@ def live_rows(
     reader: SegmentReader, chain: Sequence[ManifestLink], frontier: int | None, spans: Sequence[int | None]
 ) -> Counter[Row]:
     """Return the rows that are neither late nor dead, by definition."""
-    found: Counter[Row] = Counter()
+    counts: Counter[Row] = Counter()
     for link in chain:
         for segment in link.segments:
             s, span = segment.stream, spans[segment.stream]
@@ -51,8 +51,8 @@ def live_rows(
                 late = link.late_below is not None and row["t"] < link.late_below[s]
                 dead = frontier is not None and span is not None and frontier - row["t"] > span
                 if not late and not dead:
-                    found[s, row["t"], row["n"]] += 1
-    return found
+                    counts[s, row["t"], row["n"]] += 1
+    return counts
 
 
 TIMES = st.integers(0, 40)
@@ -118,7 +118,10 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{5:012d}.log") as writer:
         link = compact(reader, chain, no_times, ENDLESS, writer, 0)
         writer.finish()
-        assert [(one.stream, one.rows, one.first, one.last) for one in link.segments] == [(0, 2, 0, 0), (1, 1, 0, 0)]
+        assert [(segment.stream, segment.rows, segment.first, segment.last) for segment in link.segments] == [
+            (0, 2, 0, 0),
+            (1, 1, 0, 0),
+        ]
         assert reader.read(link.segments[0]).column("n").to_pylist() == [0, 2]
 
 
@@ -133,7 +136,7 @@ def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, seg
         link = compact(reader, chain, times_of, ENDLESS, writer, 0)
         writer.finish()
         assert len(link.segments) == segments
-        numbers = [n for one in link.segments for n in reader.read(one).column("n").to_pylist()]
+        numbers = [n for segment in link.segments for n in reader.read(segment).column("n").to_pylist()]
         assert numbers == list(range(rows))
         assert part((link,), ENDLESS) is None
 

@@ -119,9 +119,9 @@ def test_a_published_batch_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_writers_share_a_table(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write_deltalake(table, pa.table({"S.v": ["0"], "R.k": [0]}))
-    one = ready(DeltaSink(table), tmp_path / "1")
-    two = ready(DeltaSink(table), tmp_path / "2", owner="two")
-    for number, sink in ((1, one), (2, two), (3, one)):
+    first = ready(DeltaSink(table), tmp_path / "1")
+    two = ready(DeltaSink(table), tmp_path / "2", job="two")
+    for number, sink in ((1, first), (2, two), (3, first)):
         sink.publish(number, stage(sink, number, a=[number]))
     assert keys(table) == [0, 1, 2, 3]
 
@@ -143,9 +143,9 @@ def test_columns_of_every_type_and_partitions(tmp_path: Path) -> None:
     rows = [{"R.k": Decimal(2**64 - 1), "n": Decimal("1.50"), "b": b"\0x", "l": [{"x": 0.5}], "d": "a/b"}, {}]
     pq.write_table(pa.Table.from_pylist(rows, spark_schema(schema)), sink.staging(0) / "a.parquet")
     sink.publish(0, ["a.parquet"])
-    found = DeltaTable(tmp_path / "table")
-    assert found.metadata().partition_columns == ["d", "n"]
-    table = pa.table(found.to_pyarrow_table()).select(schema.names)
+    delta_table = DeltaTable(tmp_path / "table")
+    assert delta_table.metadata().partition_columns == ["d", "n"]
+    table = pa.table(delta_table.to_pyarrow_table()).select(schema.names)
     assert (
         sorted(table.to_pylist(), key=lambda row: row["R.k"] is None)
         == pa.Table.from_pylist(rows, spark_schema(schema)).to_pylist()
@@ -226,9 +226,9 @@ def test_a_job_continues_exactly_once(spark: SparkSession, tmp_path: Path) -> No
     add()
     run(QUERY, inputs.frames(spark), tmp_path / "state", table, "delta")
     run(QUERY, inputs.frames(spark), tmp_path / "other state", tmp_path / "parquet")
-    found = text_rows(pa.table(DeltaTable(table).to_pyarrow_table()).select(["k", "left", "right"]))
-    assert len(found) > 40
-    assert sorted(found) == sorted(results(tmp_path / "parquet"))
+    rows = text_rows(pa.table(DeltaTable(table).to_pyarrow_table()).select(["k", "left", "right"]))
+    assert len(rows) > 40
+    assert sorted(rows) == sorted(results(tmp_path / "parquet"))
     assert commits(table) == [(0, None), (1, 0), (2, 1), (3, 2), (4, 3)]
     message = r"format .delta. has no option .mode.; its options: key, partitionBy, path"
     with pytest.raises(SparkJoinError, match=message):
@@ -239,5 +239,5 @@ def test_without_the_sink_nothing_imports_the_packages() -> None:
     import subprocess
 
     program = "import sys, eddy.spark.streaming.sinks; print([m for m in ('deltalake', 'pyspark') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"

@@ -19,18 +19,18 @@ NOTHING = Holding("here", (), {})
 
 @given(st.integers(1, 12), st.lists(st.lists(st.integers(0, 14), max_size=12), min_size=1, max_size=6))
 def test_every_partition_has_one_place_and_no_task_too_many(partitions: int, held: list[list[int]]) -> None:
-    placed = places(partitions, [replace(NOTHING, partitions=tuple(own)) for own in held])
+    placed = places(partitions, [replace(NOTHING, partitions=tuple(holding)) for holding in held])
     assert len(placed) == partitions
     counts, most = [placed.count(task) for task in range(len(held))], -(-partitions // len(held))
     assert max(counts) <= most
     for partition, place in enumerate(placed):
-        holders = [task for task, own in enumerate(held) if partition in own]
+        holders = [task for task, holding in enumerate(held) if partition in holding]
         # A holder lost it only if it was full, or if another holder came first.
         assert place in holders or all(counts[task] == most for task in holders)
 
 
 def test_partitions_follow_their_workers() -> None:
-    held = [replace(NOTHING, partitions=own) for own in ((3, 1), (), (0,))]
+    held = [replace(NOTHING, partitions=partitions) for partitions in ((3, 1), (), (0,))]
     assert places(4, held)[3] == 0
     assert places(4, held)[1] == 0
     assert places(4, held)[0] == 2
@@ -58,7 +58,10 @@ def test_engines_move_within_a_host_and_not_between_hosts() -> None:
     tasks = [task(0, work(4), work(5), work(6, None)), task(1, work(1), work(3)), task(2, work(2))]
     groups = {group: state("old") for group in (1, 2, 3, 4, 5)}
     first, second, third = distribute(tasks, 3, holdings, groups)
-    assert [(one.partitions, [own.partition for own in one.tasks]) for one in (first, second, third)] == [
+    assert [
+        (batch_task.partitions, [partition_task.partition for partition_task in batch_task.tasks])
+        for batch_task in (first, second, third)
+    ] == [
         ((0,), [0]),
         ((1,), [1]),
         ((2,), [2]),
@@ -66,9 +69,13 @@ def test_engines_move_within_a_host_and_not_between_hosts() -> None:
     # Group 2 goes to another host, and the engine of group 3 is out of date.
     assert (first.hand_over, second.hand_over, third.hand_over) == ((1,), (4,), ())
     assert (first.drop, second.drop, third.drop) == ((3, 9), (), ())
-    assert [(one.group, one.handed) for one in first.tasks[0].groups] == [(5, False), (6, False), (4, True)]
-    assert [(one.group, one.handed) for one in second.tasks[0].groups] == [(3, False), (1, True)]
-    assert [(one.group, one.handed) for one in third.tasks[0].groups] == [(2, False)]
+    assert [(group_task.group, group_task.handed) for group_task in first.tasks[0].groups] == [
+        (5, False),
+        (6, False),
+        (4, True),
+    ]
+    assert [(group_task.group, group_task.handed) for group_task in second.tasks[0].groups] == [(3, False), (1, True)]
+    assert [(group_task.group, group_task.handed) for group_task in third.tasks[0].groups] == [(2, False)]
 
 
 def test_an_engine_that_is_in_its_place_stays_there() -> None:

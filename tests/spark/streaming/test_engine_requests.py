@@ -59,7 +59,7 @@ class RequestsRun:
         await_rows(running, 3 * rows, before)
         figures = running.groups()
         newest = figures.filter(pc.is_in(figures["batch"], running.batches()["batch"][before:].combine_chunks()))
-        return {one["group"]: one for one in newest.to_pylist()}
+        return {row["group"]: row for row in newest.to_pylist()}
 
     def check(self) -> None:
         expected = text_rows(join(query(), self.inputs.batch_frames(self.spark)).toArrow())
@@ -68,7 +68,7 @@ class RequestsRun:
 
 
 def plans(figures: dict[int, dict[str, Any]]) -> list[str]:
-    return [one["plan"] for _, one in sorted(figures.items())]
+    return [row["plan"] for _, row in sorted(figures.items())]
 
 
 @pytest.mark.campaign(1)
@@ -83,28 +83,28 @@ def test_plans_change_on_the_live_state_and_stay_after_a_restart(
     running.transition("( (S T) R )")
     figures = run.batch(running)
     assert plans(figures) == [PLANS[1]] * GROUPS
-    assert {(one["source"], one["transitions"], one["reason"]) for one in figures.values()} == {
+    assert {(row["source"], row["transitions"], row["reason"]) for row in figures.values()} == {
         ("live", 1, "asked for")
     }
     figures = run.batch(running)
-    assert {(one["source"], one["transitions"], one["reason"]) for one in figures.values()} == {("live", 0, None)}
+    assert {(row["source"], row["transitions"], row["reason"]) for row in figures.values()} == {("live", 0, None)}
     running.transition(PLANS[0])
     running.transition(PLANS[2], groups=[1, 2])
     # Groups without rows in this batch keep the request.
     ran = run.batch(running, keys=2)
     assert 0 < len(ran) < GROUPS
     wanted = [PLANS[0], PLANS[2], PLANS[2], PLANS[0]]
-    assert all(one["plan"] == wanted[group] for group, one in ran.items())
+    assert all(row["plan"] == wanted[group] for group, row in ran.items())
     figures = run.batch(running)
     assert plans(figures) == wanted
-    assert {group for group, one in figures.items() if one["transitions"]} == set(range(GROUPS)) - ran.keys()
+    assert {group for group, row in figures.items() if row["transitions"]} == set(range(GROUPS)) - ran.keys()
     running.transition(PLANS[1], groups=0)
     run.batch(running, keys=2)
     running.stop()
     running = run.start(**options)
     figures = run.batch(running)
     assert plans(figures) == [PLANS[1], *wanted[1:]]
-    assert {one["source"] for one in figures.values()} == {"loaded"}
+    assert {row["source"] for row in figures.values()} == {"loaded"}
     running.stop()
     running = run.start(**{**options, "plan": PLANS[2]})
     run.batch(running, keys=2)
@@ -129,15 +129,15 @@ def test_the_policy_of_all_engines_changes(spark: SparkSession, tmp_path: Path, 
     running = run.start(partitions=2, rebalance="off", policy="fixed", memory=memory)
     for _ in range(2):
         figures = run.batch(running, 4000, 8000)
-    assert {one["reason"] for one in figures.values()} == {None}
+    assert {row["reason"] for row in figures.values()} == {None}
     running.set_policy(Turning())
     assert "turning" in running.explain()
     figures = run.batch(running, 4000, 8000)
     # Those of the last group in each worker were not spilled.
-    assert {one["source"] for one in figures.values()} == ({"live"} if memory is None else {"loaded"})
+    assert {row["source"] for row in figures.values()} == ({"live"} if memory is None else {"loaded"})
     turned = set()
     for _ in range(20):
-        turned |= {group for group, one in figures.items() if one["reason"] == "turning: a turn"}
+        turned |= {group for group, row in figures.items() if row["reason"] == "turning: a turn"}
         if len(turned) == GROUPS:
             break
         figures = run.batch(running, 4000, 8000)
@@ -147,7 +147,7 @@ def test_the_policy_of_all_engines_changes(spark: SparkSession, tmp_path: Path, 
     now = plans(figures)
     figures = run.batch(running, 4000, 8000)
     assert plans(figures) == now
-    assert {one["source"] for one in figures.values()} == ({"live"} if memory is None else {"mapped"})
+    assert {row["source"] for row in figures.values()} == ({"live"} if memory is None else {"mapped"})
     running.stop()
     run.check()
 
@@ -168,7 +168,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(kind, match=message):
             running.transition(*arguments)  # type: ignore[arg-type]
     unsent = Turning()
-    unsent.view = (one for one in ())  # type: ignore[attr-defined]
+    unsent.view = (nothing for nothing in ())  # type: ignore[attr-defined]
     for policy, message in (
         ("best", "no policy 'best'"),
         (Turning, r"write Turning\(\)"),
@@ -205,8 +205,8 @@ def test_a_request_takes_effect_once_in_each_group(seed: int) -> None:
     states: dict[int, GroupState] = {}
 
     def last(group: int, since: int) -> str | None:
-        own = [plan for plan, groups in asked[since:] if groups is None or group in groups]
-        return own[-1] if own else None
+        requested = [plan for plan, groups in asked[since:] if groups is None or group in groups]
+        return requested[-1] if requested else None
 
     for batch in range(60):
         for _ in range(chance.randrange(3)):
@@ -215,8 +215,8 @@ def test_a_request_takes_effect_once_in_each_group(seed: int) -> None:
             requests.transition(plan, groups)
             asked.append((plan, groups))
         before = requests.states(states)
-        assert {group: one.plan for group, one in before.items()} == {
-            group: last(group, seen[group]) or one.plan for group, one in states.items()
+        assert {group: state.plan for group, state in before.items()} == {
+            group: last(group, seen[group]) or state.plan for group, state in states.items()
         }
         fresh = [group for group in range(GROUPS) if group not in states]
         assert [requests.first_plan(group) for group in fresh] == [last(group, 0) for group in fresh]
@@ -230,8 +230,8 @@ def test_a_request_takes_effect_once_in_each_group(seed: int) -> None:
         for group in range(GROUPS):
             if group in states or chance.random() < 0.1:
                 # The policy of the engine may have changed the plan.
-                own = states.get(group, GroupState(batch, "", (), requests.first_plan(group)))
-                states[group] = replace(own, plan=chance.choice(PLANS) if chance.random() < 0.2 else own.plan)
+                state = states.get(group, GroupState(batch, "", (), requests.first_plan(group)))
+                states[group] = replace(state, plan=chance.choice(PLANS) if chance.random() < 0.2 else state.plan)
                 seen[group] = counted
         requests.committed(states)
 
@@ -247,7 +247,7 @@ def test_a_plan_is_of_one_join_of_several() -> None:
     requests.transition("T S", None)
     requests.transition("R S", [1])
     states = requests.states({group: GroupState(0, "", (), "S R; S T") for group in (0, 1)})
-    assert [one.plan for one in states.values()] == ["S R; T S", "R S; T S"]
+    assert [state.plan for state in states.values()] == ["S R; T S", "R S; T S"]
     requests.committed(states)
     assert requests.states(states) == states
     # What was requested for all groups counts for those that come later, and so do the options for another join.
@@ -262,7 +262,7 @@ def test_a_semicolon_may_be_part_of_a_name() -> None:
     names = "a b", "c;d", "e"
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(60), time="t") for name in names]
     on = [(f'"{names[0]}".k', f'"{names[1]}".k'), (f'"{names[1]}".k', "e.k")]
-    semicolon = eddy.Query(streams, [" = ".join(one) for one in on])
+    semicolon = eddy.Query(streams, [" = ".join(pair) for pair in on])
     requests = EngineRequests("a job", make_job(semicolon, options=EngineOptions(), partitions=GROUPS))
     requests.transition('("c;d" e) "a b"', None)
     plan = requests.first_plan(0)

@@ -38,10 +38,10 @@ def decided(
         for name in names:
             late[name] += [(number, t) for t in batch[name] if name in marks and t < marks[name]]
             greatest[name] = max([*batch[name], *([greatest[name]] if name in greatest else [])])
-        own = {name: greatest[name] - lateness[name] for name in names}
-        slowest = min(own.values())
+        watermarks = {name: greatest[name] - lateness[name] for name in names}
+        slowest = min(watermarks.values())
         for name in names:
-            wanted = slowest if policy == "slowest" else max(own[name], slowest)
+            wanted = slowest if policy == "slowest" else max(watermarks[name], slowest)
             marks[name] = max(wanted, marks.get(name, wanted))
     return late
 
@@ -77,14 +77,14 @@ def test_late_rows_are_those_the_rules_say(
     ]
     for number, batch in enumerate(batches):
         for name, schema in schemas.items():
-            own = [
+            drawn = [
                 {**{c: chance.randrange(3) for c in schema.names}, "t": t, "n": chance.randrange(10**9)}
                 for t in batch[name]
             ]
-            rows[name] += [{**row, "batch": number} for row in own]
-            inputs.add(name, [{**row, "t": zero + span(row["t"]) if timed else row["t"]} for row in own])
+            rows[name] += [{**row, "batch": number} for row in drawn]
+            inputs.add(name, [{**row, "t": zero + span(row["t"]) if timed else row["t"]} for row in drawn])
     late = decided(batches, policy, lateness)
-    assert all(len(own) > 2 for own in late.values())
+    assert all(len(late_rows) > 2 for late_rows in late.values())
     query = eddy.Query(
         [eddy.Stream(name, schema, window=eddy.Range(span(WINDOW)), time="t") for name, schema in schemas.items()],
         ["R.a = S.a", "S.b = T.b"],
@@ -101,7 +101,8 @@ def test_late_rows_are_those_the_rules_say(
 
     too_late = {name: Counter(late[name]) for name in schemas}
     on_time = {
-        name: [row for row in own if (row["batch"], row["t"]) not in too_late[name]] for name, own in rows.items()
+        name: [row for row in stream_rows if (row["batch"], row["t"]) not in too_late[name]]
+        for name, stream_rows in rows.items()
     }
     want = Counter(
         (r["n"], s["n"], t["n"])
@@ -114,7 +115,9 @@ def test_late_rows_are_those_the_rules_say(
     got = published(tmp_path / "out")
     assert sum(want.values()) > 50
     assert Counter(zip(*(column.to_pylist() for column in got.columns), strict=True)) == want
-    per_batch = [sum(number == own for name in schemas for own, _ in late[name]) for number in range(BATCHES)]
+    per_batch = [
+        sum(number == batch_number for name in schemas for batch_number, _ in late[name]) for number in range(BATCHES)
+    ]
     assert running.batches()["late"].to_pylist() == per_batch
     again = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
     for driver in (running, again):
@@ -157,7 +160,7 @@ def test_late_rows_go_where_the_query_says(
         run(query, *where)
     assert taken == [("R", [{"k": 1, "t": 40}])]
     assert len(published(tmp_path / "out")) == 4  # one pair, and both with the rows at 150
-    records = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
+    records = [record.getMessage() for record in caplog.records if record.name.startswith("eddy.")]
     assert len(records) == 2
     assert records[0].startswith("stream R: batch 1 has its first late rows since the start: 1 rows,")
     assert "60 ticks older than the watermark" in records[0]

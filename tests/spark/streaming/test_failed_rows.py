@@ -36,14 +36,14 @@ def test_a_job_leaves_rows_that_fail_out_and_goes_on(spark: SparkSession, tmp_pa
     for number in range(3):
         add(inputs, 20 * number)
         running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", placement=placement)
-        found = sorted((row["k"], row["v"]) for row in published(tmp_path / "out").to_pylist())
-        assert found == sorted([(0, 0), (2, 12), (3, 18)] * (number + 1))
+        rows = sorted((row["k"], row["v"]) for row in published(tmp_path / "out").to_pylist())
+        assert rows == sorted([(0, 0), (2, 12), (3, 18)] * (number + 1))
         failed = [row.asDict() for row in running.failed().collect()]
         assert len(failed) == len(got) == number + 1
         assert running.failed_count == 1
-        for one in failed:
-            assert (one["kind"], one["reason"], one["query"]) == ("select", "divide by zero", None)
-            assert one["row"]["R.x"] == "12"
+        for row in failed:
+            assert (row["kind"], row["reason"], row["query"]) == ("select", "divide by zero", None)
+            assert row["row"]["R.x"] == "12"
     # Another expression, with the columns that the job has.
     add(inputs, 60)
     other = eddy.Query(STREAMS, ["R.k = S.k"], select={"v": pc.field("R.x") + pc.field("S.x"), "k": "R.k"})
@@ -68,8 +68,8 @@ def test_a_row_for_which_a_filter_has_no_value_does_not_stop_a_job(
         running = run(query, frames, tmp_path / "state", tmp_path / "out")
         assert sorted(row["R.k"] for row in published(tmp_path / "out").to_pylist()) == sorted([2, 3] * (number + 1))
     failed = [row.asDict() for row in running.failed().collect()]
-    assert {(one["kind"], one["reason"]) for one in failed} == {("filter", "divide by zero")}
-    rows = [{name: value for name, value in one["row"].items() if name.endswith(("k", "t"))} for one in failed]
+    assert {(row["kind"], row["reason"]) for row in failed} == {("filter", "divide by zero")}
+    rows = [{name: value for name, value in row["row"].items() if name.endswith(("k", "t"))} for row in failed]
     wanted = [{"R.k": "0", "R.t": t} for t in ("0", "20")] + [{"S.k": "1", "S.t": t} for t in ("0", "20")]
     assert sorted(rows, key=str) == sorted(wanted, key=str)
 
@@ -91,7 +91,7 @@ def test_a_window_that_fails_is_left_out_and_the_job_goes_on(spark: SparkSession
     windows = [(row["window_start"], row["R.k"]) for row in published(tmp_path / "out").to_pylist()]
     assert sorted(windows) == [(t, k) for t in (0, 20) for k in (0, 2, 3)]
     failed = [row.asDict() for row in running.failed().collect()]
-    assert sorted((one["kind"], one["row"]["window_start"], one["row"]["R.k"]) for one in failed) == [
+    assert sorted((row["kind"], row["row"]["window_start"], row["row"]["R.k"]) for row in failed) == [
         ("having", "0", "1"),
         ("having", "20", "1"),
     ]

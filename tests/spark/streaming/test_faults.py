@@ -294,9 +294,9 @@ def test_hosts_that_are_cut_off_or_die_lose_nothing(tmp_path: Path) -> None:
     # A worker that sleeps before the tasks meet holds them all, so the host goes in the middle of the batch.
     Traps(tmp_path).arm([Trap(2, "split", "sleep"), Trap(6, "split", "sleep")])
     said = on_hosts("three_hosts", 8, tmp_path, inside=INSIDE)
-    found = {name: values for name, *values in map(str.split, said.splitlines())}
-    assert found["tasks"] == list("33223322")
-    assert found["placement"] == ["grid"] * 5 + ["hops"] * 3
-    loaded = [number != "0" for number in found["loaded"]]
+    figures = {name: values for name, *values in map(str.split, said.splitlines())}
+    assert figures["tasks"] == list("33223322")
+    assert figures["placement"] == ["grid"] * 5 + ["hops"] * 3
+    loaded = [number != "0" for number in figures["loaded"]]
     # A host that came back has no engines either, and takes some. In the first batch in hops no node has its windows.
-    assert loaded == [False, True, True, False, True, True, True, False], found
+    assert loaded == [False, True, True, False, True, True, True, False], figures

@@ -28,7 +28,7 @@ def write(path: Path, at: int, size: int = 1) -> Path:
     return path
 
 
-def found(directory: StreamDirectory, root: Path) -> list[str]:
+def files_of(directory: StreamDirectory, root: Path) -> list[str]:
     return [str(Path(file.path).relative_to(root)) for file in directory.new_files(())]
 
 
@@ -38,11 +38,11 @@ def test_files_come_by_time_without_hidden_ones(tmp_path: Path) -> None:
         write(root / name, at)
     write(root / "_x=1/h", 1)
     directory = StreamDirectory(f"file:{root}")
-    assert found(directory, root) == ["b", "c", "a"]
-    assert found(StreamDirectory(f"file:{root}", recursive=True), root) == ["_x=1/h", "below/g", "b", "c", "a"]
-    assert found(StreamDirectory(f"file:{root}", names="[ab]"), root) == ["b", "a"]
+    assert files_of(directory, root) == ["b", "c", "a"]
+    assert files_of(StreamDirectory(f"file:{root}", recursive=True), root) == ["_x=1/h", "below/g", "b", "c", "a"]
+    assert files_of(StreamDirectory(f"file:{root}", names="[ab]"), root) == ["b", "a"]
     assert [file.path for file in directory.new_files({str(root / "b")})] == [str(root / "c"), str(root / "a")]
-    assert found(StreamDirectory(f"file:{root}/a"), root) == ["a"]
+    assert files_of(StreamDirectory(f"file:{root}/a"), root) == ["a"]
     assert StreamDirectory(f"file:{tmp_path}/nothing").new_files(()) == []
 
 
@@ -56,7 +56,7 @@ def test_paths_with_patterns(tmp_path: Path) -> None:
         ("202?/1/*", False, ["2026/1/a", "2027/1/d"]),
         ("x*", False, []),
     ):
-        assert found(StreamDirectory(f"file:{tmp_path}/{path}", recursive=recursive), tmp_path) == expected, path
+        assert files_of(StreamDirectory(f"file:{tmp_path}/{path}", recursive=recursive), tmp_path) == expected, path
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_source_lets_go_of_files_and_finds_none_twice(tmp_path: Path) -> None:
         offset = source.latestOffset(offset, SOME)
         assert offset == {"R": number + 1, "S": 1}
         source.commit(offset)
-    assert all(len(own) <= 4 * EVERY for own in source._seen)
+    assert all(len(seen) <= 4 * EVERY for seen in source._seen)
     again = reader(tmp_path)
     assert again.latestOffset(offset, SOME) == offset
 
 
 def test_two_processes_cannot_both_add(tmp_path: Path) -> None:
-    one, two = FileLog(tmp_path, 1), FileLog(tmp_path, 1)
-    one.add([[File("a", 1)]])
+    first, two = FileLog(tmp_path, 1), FileLog(tmp_path, 1)
+    first.add([[File("a", 1)]])
     with pytest.raises(StreamingStateError, match="another process runs this job"):
         two.add([[File("b", 1)]])
     two.refresh()
@@ -211,7 +211,7 @@ def test_files_are_dealt_evenly_and_large_ones_in_parts(tmp_path: Path) -> None:
     single = tmp_path / "R" / "e"
     pq.write_table(pa.table({"k": [1, 2, 3, 4]}), single)
     sizes = [(str(large), 10 * SPLIT_BYTES), ("b", 1), (str(single), 2), ("gone", 2)]
-    log.add([[File(*one) for one in sizes], [File("c", 2), File("d", 0)]])
+    log.add([[File(*entry) for entry in sizes], [File("c", 2), File("d", 0)]])
     offsets = tmp_path / "spark" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2}')
@@ -221,10 +221,10 @@ def test_files_are_dealt_evenly_and_large_ones_in_parts(tmp_path: Path) -> None:
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2,"":"ended"}')
     assert feed.end(0) == ((2, 2), True)
     dealt = feed.deal((0, 0), (2, 2), 3)
-    parts = sorted(part for own in dealt for part in own)
-    assert [(one.stream, one.path) for one in parts] == [(0, str(large))] * 3 + [(0, "b"), (1, "c"), (1, "d")]
-    assert [(one.part, one.parts) for one in parts[:3]] == [(0, 3), (1, 3), (2, 3)]
-    assert all(own == sorted(own) and sum(part.path == str(large) for part in own) == 1 for own in dealt)
+    parts = sorted(part for share in dealt for part in share)
+    assert [(part.stream, part.path) for part in parts] == [(0, str(large))] * 3 + [(0, "b"), (1, "c"), (1, "d")]
+    assert [(part.part, part.parts) for part in parts[:3]] == [(0, 3), (1, 3), (2, 3)]
+    assert all(share == sorted(share) and sum(part.path == str(large) for part in share) == 1 for share in dealt)
     assert feed.deal((2, 1), (2, 2), 2) == [[parts[-1]], []]
     # A file with one row group has one reader, however large it is; so has one that cannot be opened.
     for file in log.files[0][2:]:

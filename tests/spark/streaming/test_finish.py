@@ -57,15 +57,15 @@ def test_rows_that_wait_for_a_partner_come_with_the_end(spark: SparkSession, tmp
     rows(inputs, 5, 6)
     before = published(tmp_path / "out").num_rows
     running = run(spark, left(), inputs, tmp_path, finish=True)
-    found = sorted(map(str, published(tmp_path / "out").to_pylist()))
+    written = sorted(map(str, published(tmp_path / "out").to_pylist()))
     whole = eddy.Runtime(left(), bounded=True)
     wanted = whole.push({name: inputs.rows(name) for name in "RS"}).to_pylist() + whole.finish().to_pylist()
-    assert found == sorted(map(str, wanted))
-    assert before < len(found)
+    assert written == sorted(map(str, wanted))
+    assert before < len(written)
     assert running.late_counts == {"R": 0, "S": 0}
     # The same command again, as a scheduler gives it, finds nothing to do.
     again = run(spark, left(), inputs, tmp_path, finish=True)
-    assert sorted(map(str, published(tmp_path / "out").to_pylist())) == found
+    assert sorted(map(str, published(tmp_path / "out").to_pylist())) == written
     assert again.late_counts == {"R": 0, "S": 0}
     rows(inputs, 7)
     with pytest.raises(StreamingStateError, match="rows came after the end of the input"):
@@ -77,10 +77,10 @@ def test_a_failure_in_the_last_batch_is_made_good_by_any_later_start(spark: Spar
     inputs, got, broken = Inputs(tmp_path / "in", R=ROWS, S=ROWS), list[Any](), True
 
     def take(results: DataFrame, batch: int) -> None:
-        found = [(row.k, row.t) for row in results.collect()]
-        if broken and (1, None) in found:
+        taken = [(row.k, row.t) for row in results.collect()]
+        if broken and (1, None) in taken:
             raise OSError("no disk")
-        got.extend(found)
+        got.extend(taken)
 
     def start(finish: bool) -> None:
         joined = join(left(), inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
@@ -101,8 +101,8 @@ def test_windows_of_aggregates_are_given_at_the_end(spark: SparkSession, tmp_pat
     run(spark, counted(), inputs, tmp_path, finish=False)
     assert {row["window_start"] for row in published(tmp_path / "out").to_pylist()} <= {0}
     run(spark, counted(), inputs, tmp_path, finish=True)
-    found = sorted((row["window_start"], row["R.k"], row["n"]) for row in published(tmp_path / "out").to_pylist())
-    assert found == [(0, 2, 1), (0, 4, 1), (10, 12, 1), (10, 14, 1)]
+    windows = sorted((row["window_start"], row["R.k"], row["n"]) for row in published(tmp_path / "out").to_pylist())
+    assert windows == [(0, 2, 1), (0, 4, 1), (10, 12, 1), (10, 14, 1)]
 
 
 def test_what_cannot_finish_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -28,13 +28,16 @@ def works(n: int, seed: int) -> list[TaskWork]:
     draw = np.random.default_rng(seed)
     rows = draw.uniform(5_000, 200_000, n)
     matches = rows * draw.uniform(0, 30, n)
-    return [TaskWork(1, 8, own, 3 * own, 80 * own, 4 * own, found) for own, found in zip(rows, matches, strict=True)]
+    return [
+        TaskWork(1, 8, count, 3 * count, 80 * count, 4 * count, matched)
+        for count, matched in zip(rows, matches, strict=True)
+    ]
 
 
 def worst(costs: TaskCosts) -> float:
     """Return by which factor the worst prediction is off."""
     ratios = [costs.seconds(work) / TRUE.seconds(work) for work in works(100, 7)]
-    return max(*ratios, *(1 / one for one in ratios))
+    return max(*ratios, *(1 / ratio for ratio in ratios))
 
 
 @pytest.mark.parametrize("outliers", [0, 1])
@@ -47,7 +50,7 @@ def test_costs_are_fitted_to_the_micro_batches_that_ran(outliers: int) -> None:
         kept.add(work, times * TRUE.seconds(work) * draw.uniform(0.9, 1.1))
     factor = kept.factor(GRID)
     assert factor is not None
-    scaled = TaskCosts(*(factor * one for one in astuple(GRID)))
+    scaled = TaskCosts(*(factor * cost for cost in astuple(GRID)))
     assert worst(kept.costs(GRID, factor)) < 1.3 < 1.7 < worst(scaled)
 
 
@@ -76,7 +79,7 @@ def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     forecasts, live = Forecasts(make_job(query, partitions=4), 2, PlacementCosts()), [500] * 4
     assert forecasts.costs() == (GRID, HOPS)
     assert forecasts.forecast(live, None) is None
-    samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+    samples = {i: {c: draw.integers(0, 50, 100) for c in classes} for i, classes in enumerate(classes_of(query))}
     forecasts.add([100] * 4, [samples])
     before = forecasts.forecast(live, None)
     assert before is not None
@@ -91,11 +94,11 @@ def test_micro_batches_of_very_different_sizes_give_the_costs_of_each() -> None:
     query, draw = chain(3, 10), np.random.default_rng(6)
     job, live = make_job(query, partitions=4), [50_000] * 3
     forecasts, steady = Forecasts(job, 2, PlacementCosts()), Forecasts(job, 2, PlacementCosts())
-    samples = {i: {c: draw.integers(0, 9_000, 4_000) for c in own} for i, own in enumerate(classes_of(query))}
+    samples = {i: {c: draw.integers(0, 9_000, 4_000) for c in classes} for i, classes in enumerate(classes_of(query))}
     for k in range(12):
         rows = [100_000 if k % 3 == 0 else 50] * 3
         forecasts.add(rows, [samples])
-        steady._rates, steady._samples, steady._keys = [float(one) for one in rows], forecasts._samples, None
+        steady._rates, steady._samples, steady._keys = [float(count) for count in rows], forecasts._samples, None
         usual = steady.forecast(live, None)
         assert usual is not None
         forecasts.took(None, rows, live, 1.5 * usual.grid_s)
@@ -112,7 +115,9 @@ def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
         measured.append(placing.measures)
         assert (placing.steps([100] * 4) is None) != placing.measures
         if placing.measures:
-            samples = {i: {c: draw.integers(0, 5000, 100) for c in own} for i, own in enumerate(classes_of(query))}
+            samples = {
+                i: {c: draw.integers(0, 5000, 100) for c in classes} for i, classes in enumerate(classes_of(query))
+            }
             placing.saw([100] * 4, [500] * 4, [samples], 0.02)
     assert all(measured[:REST])
     assert sum(measured[REST:]) == 4
@@ -129,7 +134,7 @@ def test_a_restarted_join_begins_with_the_costs_that_it_had() -> None:
     job = make_job(query, partitions=4)
     placing = Placing(job, 2, "auto", None)
     hops = own_hops(query, nearest(query), 2, timed=True)
-    samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+    samples = {i: {c: draw.integers(0, 50, 100) for c in classes} for i, classes in enumerate(classes_of(query))}
     for k in range(7):
         placing.hops = hops if k % 2 else None  # as after `next`
         placing.saw([100] * 4, [500] * 4, [samples], 0.02 * (1 + k))
@@ -160,9 +165,9 @@ def test_a_plan_that_its_owner_changes_later_is_that_which_was_checked() -> None
 
 def test_samples_that_meet_again_give_what_they_gave() -> None:
     draw = np.random.default_rng(4)
-    own, other = draw.integers(0, 40, 300), draw.integers(20, 60, 200)
-    one, two = distribution(own), distribution(other)
-    chance, shared = one.meet(two)
-    assert chance == pytest.approx((own[:, None] == other[None, :]).mean())
-    assert set(shared.keys.tolist()) == set(own.tolist()) & set(other.tolist())
-    assert two.meet(one) is one.meet(two)
+    keys, other = draw.integers(0, 40, 300), draw.integers(20, 60, 200)
+    first, two = distribution(keys), distribution(other)
+    chance, shared = first.meet(two)
+    assert chance == pytest.approx((keys[:, None] == other[None, :]).mean())
+    assert set(shared.keys.tolist()) == set(keys.tolist()) & set(other.tolist())
+    assert two.meet(first) is first.meet(two)

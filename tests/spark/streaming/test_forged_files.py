@@ -52,13 +52,13 @@ def test_a_forged_manifest_is_refused_or_a_manifest(seed: int) -> None:
         alter_section(contents, rng)
     forged = closed(values, contents, KIND)
     try:
-        found = Manifest.from_bytes(forged)
+        manifest = Manifest.from_bytes(forged)
     except StreamingStateError:
         event("refused")
         return
     event("read")
-    assert Manifest.from_bytes(found.to_bytes()) == found
-    for name in (*found.log_files(), *(one.file for one in (*found.results, *found.late))):
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    for name in (*manifest.log_files(), *(output.file for output in (*manifest.results, *manifest.late))):
         assert (Path("/root") / name).resolve().is_relative_to("/root")
 
 
@@ -115,13 +115,13 @@ def costs(*point: Any, **others: Any) -> dict[str, Any]:
 
 
 def test_a_manifest_that_fits_is_gone_on_from() -> None:
-    found = resume(resumable(), JOB, Path("manifests"))
-    assert (found.watermarks.greatest, found.partition_map.n, found.load.batches) == ((5, 7), 2, 0)
+    resumed = resume(resumable(), JOB, Path("manifests"))
+    assert (resumed.watermarks.greatest, resumed.partition_map.n, resumed.load.batches) == ((5, 7), 2, 0)
     for segment in (make_segment("f", 1), replace(make_segment("f", 4), splits=1)):
-        found = resume(Manifest.from_bytes(resumable(**split(segment)).to_bytes()), JOB, Path("manifests"))
-        assert found.tree.groups == found.partition_map.groups == 5
-    found = resume(Manifest.from_bytes(resumable(**fragment(1, 1)).to_bytes()), JOB, Path("manifests"))
-    assert found.tree.fragments(1) == [1, 4]
+        resumed = resume(Manifest.from_bytes(resumable(**split(segment)).to_bytes()), JOB, Path("manifests"))
+        assert resumed.tree.groups == resumed.partition_map.groups == 5
+    resumed = resume(Manifest.from_bytes(resumable(**fragment(1, 1)).to_bytes()), JOB, Path("manifests"))
+    assert resumed.tree.fragments(1) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_an_entry_of_the_log_of_results(tmp_path: Path, entry: Any) -> None:
 def test_watermarks_of_any_json(name: str, value: Any) -> None:
     state = {**Watermarks.none(2).to_json(), name: value}
     try:
-        found = Watermarks.from_json(state)
+        watermarks = Watermarks.from_json(state)
     except eddy.EddyError:
         return
-    found.after((1, 2), 5.0, WatermarkRules("slowest", (0, 0))).resumed(9.0)
+    watermarks.after((1, 2), 5.0, WatermarkRules("slowest", (0, 0))).resumed(9.0)

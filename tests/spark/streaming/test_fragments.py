@@ -64,7 +64,7 @@ def test_fragments_on_request(
     assert manifest is not None
     assert manifest.dealt == (Dealt(0, 1, 2),)
     assert "key group 0 is in fragments 0, 2: rows of S are dealt to them" in text
-    assert [(one["kind"], one["group"], one["child"]) for one in changes if one["kind"] != "move"] == [
+    assert [(change["kind"], change["group"], change["child"]) for change in changes if change["kind"] != "move"] == [
         ("fragment", 0, 2),
         ("fragment", 1, 3),
         ("fragment", 1, 4),
@@ -95,13 +95,13 @@ def test_a_state_stays_with_its_token_only_if_its_rows_stay(
             else:
                 tree = tree.gather(group) if kind == "gather" else tree.fragment(group, stream, 2)
     states = {group: GroupState(0, f"{group}", (), None, group) for group in open_groups(before)}
-    found = regrouped_states(states, before, tree)
-    assert sorted(found) == open_groups(tree)
-    assert len({state.token for state in found.values()}) == len(found)
-    kept = {group for group, state in found.items() if states.get(group) == state}
+    regrouped = regrouped_states(states, before, tree)
+    assert sorted(regrouped) == open_groups(tree)
+    assert len({state.token for state in regrouped.values()}) == len(regrouped)
+    kept = {group for group, state in regrouped.items() if states.get(group) == state}
     for stream in range(len(job.query.streams)):
-        had, has = (owners(job, one, before, stream, rows_of(keys)) for one in (before, tree))
-        assert [own & kept for own in had] == [own & kept for own in has]
+        had, has = (owners(job, split_tree, before, stream, rows_of(keys)) for split_tree in (before, tree))
+        assert [groups & kept for groups in had] == [groups & kept for groups in has]
 
 
 def open_groups(tree: SplitTree) -> list[int]:

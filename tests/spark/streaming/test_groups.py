@@ -60,8 +60,8 @@ def wanted(query: eddy.Query, inputs: Inputs) -> list[tuple[str, ...]]:
     runtime = eddy.Runtime(query)
     pushed = {name: pa.concat_tables(inputs.tables[name]) for name in "RS"}
     watermark = min(max(row["t"] for row in inputs.rows(name)) for name in "RS")
-    found = runtime.push(pushed, watermark=watermark)
-    return sorted(text_rows(found))
+    windows = runtime.push(pushed, watermark=watermark)
+    return sorted(text_rows(windows))
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_what_a_stream_cannot_give_names_what_it_can(spark: SparkSession, tmp_pa
     frames = inputs.frames(spark)
     with pytest.raises(SparkJoinError, match="give the query a group_window, in SQL GROUP BY TUMBLE"):
         join(grouped(None), frames, checkpoint=tmp_path / "state")
-    one = eddy.Query(STREAMS[:1], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5))
+    single = eddy.Query(STREAMS[:1], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5))
     with pytest.raises(SparkJoinError, match="aggregate one stream with Spark"):
-        join(one, {"R": frames["R"]}, checkpoint=tmp_path / "state")
+        join(single, {"R": frames["R"]}, checkpoint=tmp_path / "state")
     with pytest.raises(SparkJoinError, match="change= is for queries without aggregates"):
         join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state", change="immediate")
     batch = {"R": spark.createDataFrame([], frames["R"].schema)}
     with pytest.raises(SparkJoinError, match="placement= places the joins of several streams"):
-        join(one, batch, placement="hops")
+        join(single, batch, placement="hops")
     joined = join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state")
     assert "aggregates: of all results of a batch, on the driver" in joined.explain()

@@ -81,25 +81,27 @@ class HopRun:
     def bound(self, max_bytes: int | None) -> None:
         """Have the workers bound their nodes from now on."""
         self.job = replace(self.job, options=EngineOptions(max_bytes=max_bytes))
-        for one in self.workers:
-            one.job = self.job
-            for own in one.nodes.values():
-                own._job = self.job
+        for worker in self.workers:
+            worker.job = self.job
+            for hop_node in worker.nodes.values():
+                hop_node._job = self.job
 
     def nbytes(self) -> int:
         """Return the bytes of the largest node."""
-        return max(own.nbytes for one in self.workers for own in one.nodes.values())
+        return max(hop_node.nbytes for worker in self.workers for hop_node in worker.nodes.values())
 
     def logged(self, batch: int, given: dict[str, pa.RecordBatch]) -> list[Segment]:
-        found = []
+        segments = []
         for i, stream in enumerate(self.job.query.streams):
             splitter = Splitter(self.job, i, self.tree)
             with SegmentWriter(self.locations.log, f"{batch:012d}-{i}-{self.draw.random()}") as writer:
                 for piece in [*splitter.add(given[stream.name]), *splitter.finish()]:
-                    one = writer.add(piece.cell, i, piece.tuples, piece.first, piece.last, splitter.splits)
-                    found += [Segment(**{**vars(one), "group": one.group + offset}) for offset in splitter.offsets]
+                    segment = writer.add(piece.cell, i, piece.tuples, piece.first, piece.last, splitter.splits)
+                    segments += [
+                        Segment(**{**vars(segment), "group": segment.group + offset}) for offset in splitter.offsets
+                    ]
                 writer.finish()
-        return found
+        return segments
 
     def run(
         self,
@@ -137,22 +139,22 @@ class HopRun:
         orders = [Orders(batch, (), self.tree, True) for _ in self.workers]
         with meetings.hold(orders, decide) as name, ThreadPoolExecutor(len(orders)) as pool:
             done = [pool.submit(self.attend, meetings, name, number) for number in range(len(orders))]
-            problems = [one.exception(30) for one in done]
+            problems = [future.exception(30) for future in done]
         meetings.close()
-        for problem in sorted(filter(None, problems), key=lambda one: isinstance(one, TurnedAwayError)):
+        for problem in sorted(filter(None, problems), key=lambda error: isinstance(error, TurnedAwayError)):
             raise problem
-        reports = [one.result() for one in done]
+        reports = [future.result() for future in done]
         if not commits:
             return
         for report in reports:
-            self.files += [self.root / "staging" / one.file for one in report.results]
+            self.files += [self.root / "staging" / output.file for output in report.results]
             for i, count in report.late_rows.items():
                 stream = self.job.query.streams[i].name
                 self.late[stream] = self.late.get(stream, 0) + count.rows
         self.watermarks, self.held = after, token
-        for group, own in rows_by_group(segments, self.tree).items():
+        for group, group_segments in rows_by_group(segments, self.tree).items():
             chain_ = self.groups[group].chain if group in self.groups else ()
-            link = ManifestLink(batch, before.late_below, tuple(own))
+            link = ManifestLink(batch, before.late_below, tuple(group_segments))
             self.groups[group] = GroupState(batch, token, (*chain_, link), None)
 
     def attend(self, meetings: Meetings, name: str, number: int) -> PartitionReport:
@@ -178,7 +180,9 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
     mark = -(10**9)
     for batch in given:
         for name in names:
-            for row in (dict(zip(batch[name], one, strict=True)) for one in zip(*batch[name].values(), strict=True)):
+            for row in (
+                dict(zip(batch[name], values, strict=True)) for values in zip(*batch[name].values(), strict=True)
+            ):
                 if None in row.values():
                     continue
                 if query.graph.timed:
@@ -188,9 +192,9 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
                     kept[name].append(row)
         if query.graph.timed and len(greatest) == len(names):
             mark = max(mark, min(greatest.values()) - LATENESS)
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     columns = [set(stream.schema.names) - {"t", "n"} for stream in query.streams]
-    shared = [one & other for one, other in pairwise(columns)]
+    shared = [left & other for left, other in pairwise(columns)]
 
     def extend(rows: list[dict[str, Any]]) -> None:
         newest = max((row["t"] for row in rows), default=0)
@@ -198,14 +202,14 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
         if any(isinstance(w, Range) and newest - row["t"] > w.d for w, row in zip(windows, rows, strict=True)):
             return  # a further row brings it back into no window
         if len(rows) == len(names):
-            found[tuple(row["n"] for row in rows)] += 1
+            counts[tuple(row["n"] for row in rows)] += 1
             return
         for row in kept[names[len(rows)]]:
             if not rows or all(rows[-1][key] == row[key] for key in shared[len(rows) - 1]):
                 extend([*rows, row])
 
     extend([])
-    return found, dict(+late)
+    return counts, dict(+late)
 
 
 def check(root: Path, seed: int, gaps: bool = False) -> None:
@@ -227,7 +231,7 @@ def check(root: Path, seed: int, gaps: bool = False) -> None:
                 epoch[name] = {column: [] for column in epoch[name]}
     run = HopRun(root, query, draw.randint(1, 3), draw)
     plan, n = drawn_plan(query, draw), draw.randint(1, 4)
-    for batch, one in enumerate(given):
+    for batch, micro_batch in enumerate(given):
         if draw.random() < 0.4:
             plan = drawn_plan(query, draw)
         if draw.random() < 0.3:
@@ -235,7 +239,7 @@ def check(root: Path, seed: int, gaps: bool = False) -> None:
         if draw.random() < 0.3:
             run.workers[draw.randrange(run.tasks)] = run.worker()
         for commits in (False, True) if draw.random() < 0.3 else (True,):
-            run.run(batch, batches(query, one), plan, n, commits)
+            run.run(batch, batches(query, micro_batch), plan, n, commits)
     want, late = expected(query, given)
     assert want
     assert results(run.results()) == want
@@ -245,8 +249,10 @@ def check(root: Path, seed: int, gaps: bool = False) -> None:
 def replaced_windows(query: Query, draw: random.Random) -> Query:
     """Return the query with other windows: one `Range` at least, and some streams without a window."""
     windows = [Range(12), *draw.choices((Range(12), Range(5), None), k=len(query.streams) - 1)]
-    streams = [Stream(one.name, one.schema, window=w, time="t") for one, w in zip(query.streams, windows, strict=True)]
-    return Query(streams, query.on, select=[f"{one.name}.n" for one in streams], lateness=5)
+    streams = [
+        Stream(stream.name, stream.schema, window=w, time="t") for stream, w in zip(query.streams, windows, strict=True)
+    ]
+    return Query(streams, query.on, select=[f"{stream.name}.n" for stream in streams], lateness=5)
 
 
 @pytest.fixture
@@ -283,12 +289,16 @@ def _forgets_too_much(self: GrowingWindow, least: int) -> None:
 
 def _in_any_state(hops: Any, tasks: Any, holdings: Any, held: Any) -> set[Any]:
     wanted = {(node, *copy) for node in range(hops.partitions) for copy in hops.copies}
-    return {one for one in wanted if one not in holdings[tasks[one[0]]].copies}
+    return {node_copy for node_copy in wanted if node_copy not in holdings[tasks[node_copy[0]]].copies}
 
 
 def _of_any_nodes(hops: Any, tasks: Any, holdings: Any, held: Any) -> set[Any]:
     wanted = {(node, *copy) for node in range(hops.partitions) for copy in hops.copies}
-    return {one for one in wanted if not holdings[tasks[one[0]]].copies.get(one, "").startswith(f"{held} ")}
+    return {
+        node_copy
+        for node_copy in wanted
+        if not holdings[tasks[node_copy[0]]].copies.get(node_copy, "").startswith(f"{held} ")
+    }
 
 
 def _check_all(root: Path) -> None:
@@ -323,9 +333,9 @@ def test_a_node_that_exceeds_max_bytes_stops_the_micro_batch(tmp_path: Path, see
     draw, query = random.Random(seed), chain(4, window)
     given = rows(query, 4, 40 if window else 6, 8 if window else 2, seed)
     run, failed, bound = HopRun(tmp_path, query, 2, draw), [], 0
-    plan = {name: [(one, "ship") for one, _ in steps] for name, steps in drawn_plan(query, draw).items()}
-    for batch, one in enumerate(given):
-        made = batches(query, one)
+    plan = {name: [(stream, "ship") for stream, _ in steps] for name, steps in drawn_plan(query, draw).items()}
+    for batch, micro_batch in enumerate(given):
+        made = batches(query, micro_batch)
         bound = max(1000, bound // 4)
         while True:
             run.bound(bound)
@@ -339,9 +349,11 @@ def test_a_node_that_exceeds_max_bytes_stops_the_micro_batch(tmp_path: Path, see
                 run.workers[draw.randrange(2)] = run.worker()
         assert run.nbytes() <= bound
     for what in ("rows of stream", "intermediate tuples of head"):
-        assert any(f"mostly {what} 'S" in one for one in failed)
-    for one in failed:
-        assert re.match(r"node [0-2] of a join in hops would take [\d,]+ bytes with .*; max_bytes is [\d,]+: use", one)
+        assert any(f"mostly {what} 'S" in message for message in failed)
+    for message in failed:
+        assert re.match(
+            r"node [0-2] of a join in hops would take [\d,]+ bytes with .*; max_bytes is [\d,]+: use", message
+        )
     want, late = expected(query, given)
     assert want
     assert results(run.results()) == want
@@ -368,8 +380,8 @@ def test_a_task_that_waits_for_another_is_turned_away_when_that_dies() -> None:
                 peers.receive(1)
 
     with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
-        for one in [pool.submit(attend, number) for number in range(2)]:
-            one.result(30)
+        for future in [pool.submit(attend, number) for number in range(2)]:
+            future.result(30)
     meetings.close()
 
 
@@ -385,8 +397,8 @@ def test_a_stranger_who_says_nothing_holds_up_nobody() -> None:
             seat.leave()
 
     with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
-        for one in [pool.submit(attend, number) for number in range(2)]:
-            one.result(30)
+        for future in [pool.submit(attend, number) for number in range(2)]:
+            future.result(30)
     meetings.close()
 
 
@@ -402,6 +414,6 @@ def test_tasks_that_can_accept_no_connection_are_turned_away() -> None:
                 peers.meet(said, 1)
 
     with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
-        for one in [pool.submit(attend, number) for number in range(2)]:
-            one.result(30)
+        for future in [pool.submit(attend, number) for number in range(2)]:
+            future.result(30)
     meetings.close()

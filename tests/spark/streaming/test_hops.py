@@ -41,7 +41,7 @@ class HopsRun:
         self.options: dict[str, Any] = {"partitions": 2, "key_groups": 4}
         if window is not None:
             self.options["lateness"] = SPREAD
-        self.inputs = Inputs(root / "in", **{one.name: one.schema for one in self.case.streams})
+        self.inputs = Inputs(root / "in", **{stream.name: stream.schema for stream in self.case.streams})
 
     def plan(self) -> dict[str, list[tuple[str, str]]]:
         """Return a plan for each head, drawn."""
@@ -88,8 +88,8 @@ class HopsRun:
     def check(self, least: int = 100) -> None:
         oracle = self.case.oracle()
         arrivals = [(i, row) for i, stream in enumerate(self.case.streams) for row in self.inputs.rows(stream.name)]
-        found = combinations(feed(self.case, oracle, sorted_by_time(self.case, arrivals)))
-        expected = [self.case.project(oracle, one) for one in found]
+        joined = combinations(feed(self.case, oracle, sorted_by_time(self.case, arrivals)))
+        expected = [self.case.project(oracle, combination) for combination in joined]
         assert len(expected) >= least, "the test should not be about nothing"
         assert_same(results(self.root / "out"), expected, "in hops")
 
@@ -108,14 +108,14 @@ def test_a_plan_by_head_gives_the_results_of_the_oracle(
     running = run.start(placement=run.plan(), transport=transport, partitions=partitions)
     running.processAllAvailable()
     figures = running.batches().to_pylist()
-    assert {one["placement"] for one in figures} == {"hops"}
+    assert {batch["placement"] for batch in figures} == {"hops"}
     if partitions > 1:
-        assert [one["loaded"] for one in figures] == [0] * len(figures)
+        assert [batch["loaded"] for batch in figures] == [0] * len(figures)
         assert figures[-1]["shipped_bytes"] > 0
     nodes = running.groups().to_pylist()
-    assert {one["group"] for one in nodes} == {None}
-    assert {one["partition"] for one in nodes} == set(range(partitions))
-    assert sum(one["results"] for one in figures) == len(results(tmp_path / "out"))
+    assert {node["group"] for node in nodes} == {None}
+    assert {node["partition"] for node in nodes} == set(range(partitions))
+    assert sum(batch["results"] for batch in figures) == len(results(tmp_path / "out"))
     running.stop()
     run.check()
 
@@ -156,13 +156,13 @@ def test_micro_batches_without_rows_an_idle_stream_and_null_keys(
     running = run.start(placement="hops", **how)
     without = ["", "T", "RST", "T", "RST", "RST", "T", "", "RST", ""]
     changes = {0: run.plan(), 2: "grid", 3: "hops", 4: run.plan(), 5: "grid", 8: "grid", 9: "hops"}
-    for number, own in enumerate(without):
+    for number, absent in enumerate(without):
         if number in changes:
             running.place(changes[number])
         if number == 7:
             running.stop()
             running = run.start(placement=run.plan(), **how)
-        run.add(without=own, nulls=0.2)
+        run.add(without=absent, nulls=0.2)
         running.processAllAvailable()
     running.stop()
     run.check()
@@ -239,8 +239,11 @@ def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tm
     run = HopsRun(spark, tmp_path, "RST", 9, 4)
     where = Predicate(partial(accepted, traps=str(tmp_path)), columns=["R.n", "S.n", "T.n"])
     case = replace(run.case, where=None)
-    streams = [one.stream() for one in case.streams]
-    run.case, run.query = case, Query(streams, [predicate_text(one) for one in case.predicates], where=where)
+    streams = [stream.stream() for stream in case.streams]
+    run.case, run.query = (
+        case,
+        Query(streams, [predicate_text(predicate) for predicate in case.predicates], where=where),
+    )
     traps = Traps(tmp_path)
     traps.arm([Trap(0, "join", "kill", number) for number in range(4)])
     traps.at(0)
@@ -275,7 +278,7 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
         run.add()
     running = run.start(placement="auto")
     running.processAllAvailable()
-    placed = [one["placement"] for one in running.batches().to_pylist()]
+    placed = [batch["placement"] for batch in running.batches().to_pylist()]
     assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
     assert "predicted per micro-batch" in running.explain()
     stored = running._batches.manifest.extra["placement"]["costs"]

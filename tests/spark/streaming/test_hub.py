@@ -25,9 +25,9 @@ from tests.spark.streaming.hub_jobs import (
     asked,
     expected,
     finished,
-    found,
     hub_of,
     query,
+    results_of,
 )
 from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
 
@@ -54,18 +54,18 @@ def test_queries_have_their_results_and_the_log_has_each_row_once(
     running = finished(hub.run(availableNow=True))
     for name, (ranges, least) in queries.items():
         wanted = expected(rows.batches, HubReferenceVersion(asked(ranges, least)))
-        assert found(tmp_path / name) == wanted, name
+        assert results_of(tmp_path / name) == wanted, name
         assert hub[name].results == wanted.total() > 30
     with pytest.raises(SparkJoinError, match="a hub runs in one round"):
         running.place("hops")
     figures = running.batches().to_pylist()
-    assert sum(one["rows"] for one in figures) == 4 * 3 * 30
-    assert sum(one["results"] for one in figures) == sum(hub[name].results for name in queries)
+    assert sum(batch["rows"] for batch in figures) == 4 * 3 * 30
+    assert sum(batch["results"] for batch in figures) == sum(hub[name].results for name in queries)
     assert hub[name].state == "running"
     assert f"  pairs: running, {hub['pairs'].results:,} results, Query(" in repr(hub)
     assert f"{sum(hub[name].results for name in queries):,} results" in repr(running)
     assert f">{hub['pairs'].results:,}<" in hub._repr_html_()
-    (table,) = (one for one in join_sheet("hub", running._batches).tables if one.title == "Queries")
+    (table,) = (candidate for candidate in join_sheet("hub", running._batches).tables if candidate.title == "Queries")
     assert {row[0]: row[3] for row in table.rows} == {name: hub[name].results for name in queries}
 
 
@@ -131,8 +131,8 @@ def test_changes_of_all_kinds(
         "warm": [HubReferenceVersion(asked({"R": 40, "S": 40, "T": 10}), start=4, warm=True)],
     }
     assert set(versions) == {*KINDS, "stopped", "drained", "later", "warm"}
-    for name, own in versions.items():
-        assert found(tmp_path / name) == expected(rows.batches, *own), name
+    for name, query_versions in versions.items():
+        assert results_of(tmp_path / name) == expected(rows.batches, *query_versions), name
         assert hub[name].state == ("stopped" if name in ("stopped", "drained") else "running"), name
     assert events["drained", 0, "end"] == begun
     sources = running.groups()["source"].to_pylist()
@@ -167,7 +167,7 @@ def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
     hub.start("first", query(OLD), Acting(tmp_path / "first", act))
     timed = hub.start("timed", query(OLD), tmp_path / "timed")
     finished(hub.run(availableNow=True))
-    events = {(one["query"], one["event"]): one["batch"] for one in hub.history().to_pylist()}
+    events = {(element["query"], element["event"]): element["batch"] for element in hub.history().to_pylist()}
     # Elements of a micro-batch are given while its results are published.
     assert events["first", "immediate change"] == events["second", "warm start"] == 2
     assert events["second", "immediate stop"] == events["second", "fresh start"] == 5
@@ -180,8 +180,8 @@ def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
         "again": [HubReferenceVersion(asked(OLD), start=5)],
         "timed": [HubReferenceVersion(asked(OLD), stop=events["timed", "immediate stop"])],
     }
-    for name, own in versions.items():
-        assert found(tmp_path / name) == expected(rows.batches, *own), name
+    for name, query_versions in versions.items():
+        assert results_of(tmp_path / name) == expected(rows.batches, *query_versions), name
 
 
 def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path) -> None:

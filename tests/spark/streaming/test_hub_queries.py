@@ -156,7 +156,7 @@ def test_saved_queries_resume_as_they_were() -> None:
     # The watermark has passed the windows, so the version that waited begins.
     saves = [queries.owned(6, watermarks, {})[1] for queries in (before, after)]
     assert saves[0] == saves[1]
-    assert [one["start"] for one in saves[0]["lives"]["one"]["versions"]] == [7]
+    assert [version["start"] for version in saves[0]["lives"]["one"]["versions"]] == [7]
     assert before.bounds() == after.bounds() == {7, 5}
     assert before.spans() == after.spans() == (20, 20)
 
@@ -203,7 +203,7 @@ def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
     queries.sinks.dropped.add("two")
     queries.restore(saved, 5)
     assert queries.waiting("one") == 0
-    assert queries.life("two") is None
+    assert queries.lineage("two") is None
 
 
 # Compaction
@@ -213,10 +213,10 @@ def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
 def test_links_on_both_sides_of_a_bound_are_not_merged(gaps: list[int], bounds: set[int]) -> None:
     batches = [sum(gaps[: k + 1]) for k in range(len(gaps))]
     chain = tuple(ManifestLink(batch, None, (make_segment(file=f"{batch:012d}-x", rows=5),)) for batch in batches)
-    found = [link.batch for link in mergeable(chain, Horizon(None, (None, None)), frozenset(bounds))]
-    if found:
-        assert batches[batches.index(found[0]) :][: len(found)] == found
-        assert not any(found[0] < bound <= found[-1] for bound in bounds)
+    merged = [link.batch for link in mergeable(chain, Horizon(None, (None, None)), frozenset(bounds))]
+    if merged:
+        assert batches[batches.index(merged[0]) :][: len(merged)] == merged
+        assert not any(merged[0] < bound <= merged[-1] for bound in bounds)
     elif not bounds:
         assert len(chain) < MERGED
 
@@ -233,15 +233,15 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
     owned: dict[str, HubReferenceVersion] = {}
     asked: dict[str, eddy.Query] = {}
     numbers = iter(range(100))
-    found: list[dict[str, Counter[Any]]] = [{}, {}]
+    by_engine: list[dict[str, Counter[Any]]] = [{}, {}]
     sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RST"])
     live = GroupQueries(sources, EngineOptions())
     for batch in range(8):
-        for name, own in list(owned.items()):
-            if own.stop is None and chance.random() < 0.25:
+        for name, version in list(owned.items()):
+            if version.stop is None and chance.random() < 0.25:
                 # A version that drains stays until the end: the driver decides when it has ended.
-                change = {"stop": batch} if own.drain is not None or chance.random() < 0.5 else {"drain": batch}
-                owned[name] = HubReferenceVersion(**{**vars(own), **change})
+                change = {"stop": batch} if version.drain is not None or chance.random() < 0.5 else {"drain": batch}
+                owned[name] = HubReferenceVersion(**{**vars(version), **change})
         for _ in range(chance.choice([0, 1, 1, 2]) if batch else 2):
             names = chance.choice(["RS", "RS", "RST"])
             ranges = {name: chance.randrange(5, 40) for name in names}
@@ -252,36 +252,42 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
                 HubReferenceQuery(ranges, {"r": ("R", "v"), "s": ("S", "v")}, keep), batch, chance.random() < 0.5
             )
         rows = {}
-        for name, own in batches.items():
+        for name, stream_batches in batches.items():
             times = sorted(15 * batch + chance.randrange(15) for _ in range(20))
-            own.append([{"k": chance.randrange(4), "j": "x", "t": t, "v": chance.randrange(90)} for t in times])
-            rows[name] = pa.Table.from_pylist(own[-1], schema=SCHEMA)
+            stream_batches.append(
+                [{"k": chance.randrange(4), "j": "x", "t": t, "v": chance.randrange(90)} for t in times]
+            )
+            rows[name] = pa.Table.from_pylist(stream_batches[-1], schema=SCHEMA)
         versions = [
-            (VersionTask(key, 0, one.start, one.warm, one.drain, None, False), asked[key])
-            for key, one in owned.items()
-            if one.stop is None
+            (VersionTask(key, 0, version.start, version.warm, version.drain, None, False), asked[key])
+            for key, version in owned.items()
+            if version.stop is None
         ]
 
         def logged(until: int = batch) -> dict[str, pa.RecordBatch | None]:
             tables = {}
-            for name, own in batches.items():
-                placed = [{**row, POSITION: number} for number, one in enumerate(own[:until]) for row in one]
+            for name, logged_batches in batches.items():
+                placed = [
+                    {**row, POSITION: number}
+                    for number, batch_rows in enumerate(logged_batches[:until])
+                    for row in batch_rows
+                ]
                 schema = SCHEMA.append(pa.field(POSITION, pa.int64()))
                 tables[name] = pa.RecordBatch.from_pylist(placed, schema=schema) if until else None
             return tables
 
         watermark = 15 * batch
-        for results, engine in zip(found, (live, GroupQueries(sources, EngineOptions())), strict=True):
+        for results, engine in zip(by_engine, (live, GroupQueries(sources, EngineOptions())), strict=True):
             engine.adapt(versions, batch, logged, watermark)
             for part in engine.push(rows, batch, watermark):
                 pairs = zip(*(column.to_pylist() for column in part.results.columns), strict=True)
                 results.setdefault(part.key, Counter()).update(pairs)
             assert not any(engine.late_counts.values())
-    for key, one in owned.items():
-        wanted = one.results(batches)
-        for results in found:
-            assert results.get(key, Counter()) == wanted, (key, one)
-    assert sum(counts.total() for counts in found[0].values()) > 200
+    for key, reference in owned.items():
+        wanted = reference.results(batches)
+        for results in by_engine:
+            assert results.get(key, Counter()) == wanted, (key, reference)
+    assert sum(counts.total() for counts in by_engine[0].values()) > 200
 
 
 def test_names_of_a_sink_that_two_queries_share_are_refused(tmp_path: Path) -> None:

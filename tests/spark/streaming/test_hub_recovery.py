@@ -22,9 +22,9 @@ from tests.spark.streaming.hub_jobs import (
     asked,
     expected,
     finished,
-    found,
     hub_of,
     query,
+    results_of,
 )
 from tests.spark.streaming.hub_reference import HubReferenceVersion
 from tests.spark.streaming.jobs import Inputs
@@ -41,15 +41,15 @@ def test_the_log_keeps_rows_of_the_first_micro_batch_for_the_versions_that_start
     end = {"k": 1, "t": 200, "v": 0}
 
     def run(rows: dict[str, list[dict[str, int]]]) -> None:
-        for name, own in rows.items():
-            inputs.add(name, own)
+        for name, stream_rows in rows.items():
+            inputs.add(name, stream_rows)
         hub = hub_of(spark, inputs, tmp_path / "state", key_groups=64)
         hub.start("pairs", query({"R": 300, "S": 300}), tmp_path / "pairs")
         finished(hub.run(availableNow=True))
 
     run({"R": [{"k": 0, "t": 1, "v": 7}, end], "S": [end]})
     run({"R": [], "S": [{"k": 0, "t": 201, "v": 8}]})
-    assert found(tmp_path / "pairs")[(0, 7, 8)] == 1
+    assert results_of(tmp_path / "pairs")[(0, 7, 8)] == 1
 
 
 def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_
     # What was said once may be said again.
     hub.start("moved", query(NEW), tmp_path / "moved", how="handover")
     hub.start("drains", query(NEW), tmp_path / "drains", how="drain-stream", earlier=[query(OLD)])
-    if "bounded" in saved_lives(state):
+    if "bounded" in saved_lineages(state):
         hub.start("bounded", query(OLD), tmp_path / "bounded")
     run(hub)  # 6 to 8
     versions = {
@@ -103,8 +103,8 @@ def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_
         "bounded": [HubReferenceVersion(asked(OLD), drain=2)],
         "gone": [HubReferenceVersion(asked(OLD), stop=3)],
     }
-    for name, own in versions.items():
-        assert found(tmp_path / name) == expected(rows.batches, *own), name
+    for name, query_versions in versions.items():
+        assert results_of(tmp_path / name) == expected(rows.batches, *query_versions), name
     other = hub_of(spark, rows.inputs, state)
     other.start("same", eddy.Query(query(OLD).streams, ["R.k = S.k"]), tmp_path / "same", how="handover")
     other.start("moved", query(NEW), tmp_path / "moved")
@@ -113,7 +113,7 @@ def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_
         other.run(availableNow=True)
 
 
-def saved_lives(state: Path) -> list[str]:
+def saved_lineages(state: Path) -> list[str]:
     """Return the queries of the newest manifest."""
     manifest = recover(Checkpoint(state))
     assert manifest is not None
@@ -166,7 +166,7 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
         else:
             with pytest.raises(Exception, match="injected"):
                 running.awaitTermination(120)
-        starts.append({(one["query"], one["event"]): one["batch"] for one in hub.history().to_pylist()})
+        starts.append({(element["query"], element["event"]): element["batch"] for element in hub.history().to_pylist()})
     # A start that failed before its first micro-batch has changed nothing; a micro-batch that was not committed is
     # replayed with the change of the next start.
     changes = {0: 0}
@@ -179,10 +179,10 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
         HubReferenceVersion(asked({"R": 30 + changes[begin], "S": 20}), start=begin, warm=begin > 0, stop=end)
         for begin, end in zip(bounds, [*bounds[1:], None], strict=True)
     ]
-    assert found(tmp_path / "one") == expected(rows.batches, *versions)
+    assert results_of(tmp_path / "one") == expected(rows.batches, *versions)
     changed = [start["two", "drain-stream change"] for start in starts if ("two", "drain-stream change") in start]
     two = [HubReferenceVersion(asked(OLD), drain=changed[-1]), HubReferenceVersion(asked(NEW), start=changed[-1])]
-    assert found(tmp_path / "two") == expected(rows.batches, *two)
+    assert results_of(tmp_path / "two") == expected(rows.batches, *two)
 
 
 def test_elements_that_no_manifest_names_are_lost_with_the_driver(spark: SparkSession, tmp_path: Path) -> None:
@@ -209,6 +209,6 @@ def test_elements_that_no_manifest_names_are_lost_with_the_driver(spark: SparkSe
     first = hub.start("first", query(OLD), tmp_path / "first")
     first.stop()  # given again, it takes effect with the next micro-batch
     finished(hub.run(availableNow=True))
-    assert [(one["batch"], one["event"]) for one in hub.history().to_pylist()] == [(4, "immediate stop")]
-    assert found(tmp_path / "first") == expected(rows.batches, HubReferenceVersion(asked(OLD), stop=4))
+    assert [(element["batch"], element["event"]) for element in hub.history().to_pylist()] == [(4, "immediate stop")]
+    assert results_of(tmp_path / "first") == expected(rows.batches, HubReferenceVersion(asked(OLD), stop=4))
     assert not list((tmp_path / "later").glob("batch=*"))

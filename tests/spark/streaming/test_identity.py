@@ -134,12 +134,12 @@ def test_another_grid_of_key_groups(tmp_path: Path) -> None:
         query = Query(streams, ["R.b = S.b", "S.c = T.c", "R.a = U.a"])
         return make_job(query, partitions=KEY_GROUPS, weights=weights)
 
-    one, other = job({"R": 1e6, "S": 1, "T": 1, "U": 1e6}), job({"R": 1, "S": 1e6, "T": 1e6, "U": 1})
-    assert one.shares.counts != other.shares.counts
-    write_identity(tmp_path, one, KEY_GROUPS, "rows")
+    first, other = job({"R": 1e6, "S": 1, "T": 1, "U": 1e6}), job({"R": 1, "S": 1e6, "T": 1e6, "U": 1})
+    assert first.shares.counts != other.shares.counts
+    write_identity(tmp_path, first, KEY_GROUPS, "rows")
     with pytest.raises(StreamingStateError, match=r"shares of .* along \[.*\]: \d+ in the checkpoint, \d+ now"):
         check_identity(tmp_path, other, KEY_GROUPS, "rows")
-    assert saved_choices(tmp_path) == SavedChoices(one.shares.counts, "rows")
+    assert saved_choices(tmp_path) == SavedChoices(first.shares.counts, "rows")
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_one_key_with_filters_and_a_result_filter(spark: SparkSession, tmp_path:
     )
     got = check(spark, tmp_path, query, inputs, WAYS, lateness=LATENESS)
     oracle = case.oracle()
-    arrivals = [(i, own) for i, name in enumerate("RST") for own in inputs.rows(name)]
+    arrivals = [(i, arrived) for i, name in enumerate("RST") for arrived in inputs.rows(name)]
     arrivals.sort(key=lambda arrival: (arrival[1]["t"], arrival[0]))
     want = [case.project(oracle, result) for result in results_of(feed(case, oracle, arrivals))]
     assert_same(got, want, "oracle")
@@ -143,8 +143,8 @@ def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> Non
     start = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
 
     def row(chance: random.Random, name: str, file: int) -> dict[str, Any]:
-        own = {column: chance.choice(values[column]) for column in schemas[name].names if column != "t"}
-        return {**own, "t": start + dt.timedelta(seconds=times(chance, file))}
+        cells = {column: chance.choice(values[column]) for column in schemas[name].names if column != "t"}
+        return {**cells, "t": start + dt.timedelta(seconds=times(chance, file))}
 
     inputs = filled(tmp_path, schemas, row, 6)
     query = eddy.Query(
@@ -199,7 +199,7 @@ def test_five_streams_without_windows(spark: SparkSession, tmp_path: Path) -> No
     inputs = filled(tmp_path, dict.fromkeys("ABCDE", schema), row, 5)
     query = eddy.Query(
         [eddy.Stream(name, schema) for name in "ABCDE"],
-        [f"{one}.k = {two}.k" for one, two in zip("ABCD", "BCDE", strict=True)],
+        [f"{left}.k = {two}.k" for left, two in zip("ABCD", "BCDE", strict=True)],
     )
     check(spark, tmp_path, query, inputs, WAYS[1:])
 

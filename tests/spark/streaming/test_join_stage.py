@@ -38,8 +38,8 @@ def logged(job: Job, locations: Locations, rows: dict[str, pa.Table], batch: int
         for half in (0, 1):
             splitter = Splitter(job, i)
             with SegmentWriter(locations.log, f"{batch:012d}-{i}-{half}") as writer:
-                for own in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
-                    splitter.add(own)
+                for record_batch in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
+                    splitter.add(record_batch)
                 for piece in splitter.finish():
                     segments.append(writer.add(piece.cell, i, piece.tuples, piece.first, piece.last))
                 writer.finish()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eddy.spark.streaming.sinks import json_rows as own
+from eddy.spark.streaming.sinks import json_rows as writer
 
 
 def _whole(at: Any) -> Any:
@@ -47,7 +47,7 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("us", "Europe/Berlin"): MOMENTS,
     pa.null(): st.none(),
     pa.map_(pa.int8(), pa.float64()): st.dictionaries(st.integers(0, 9), st.floats(), max_size=2).map(
-        lambda found: list(found.items())
+        lambda mapping: list(mapping.items())
     ),
 }
 
@@ -74,11 +74,11 @@ def batches(draw: Callable[..., Any]) -> pa.RecordBatch:
 @example(pa.record_batch([pa.array([math.nan, 1.0]), pa.array(["a", "b"], pa.string_view())], ["x", "view"]))
 @example(pa.record_batch([pa.array([], pa.float64()), pa.array([], pa.binary_view())], ["x", "view"]))
 def test_polars_writes_what_the_encoder_of_rows_writes(batch: pa.RecordBatch) -> None:
-    wanted = [json.loads(own._encoded(row)) for row in batch.to_pylist()]
-    assert [json.loads(line) for line in own.json_rows(batch)] == wanted
+    wanted = [json.loads(writer._encoded(row)) for row in batch.to_pylist()]
+    assert [json.loads(line) for line in writer.json_rows(batch)] == wanted
 
 
 def test_fractions_of_seconds_have_three_digits_or_six() -> None:
     for microseconds, text in ((0, ""), (500_000, ".500"), (1, ".000001")):
-        assert own._plain(time(1, 2, 3, microseconds)) == f"01:02:03{text}"
-        assert own._plain(datetime(2024, 1, 1, 1, 2, 3, microseconds)) == f"2024-01-01T01:02:03{text}"
+        assert writer._plain(time(1, 2, 3, microseconds)) == f"01:02:03{text}"
+        assert writer._plain(datetime(2024, 1, 1, 1, 2, 3, microseconds)) == f"2024-01-01T01:02:03{text}"

@@ -56,7 +56,7 @@ def query() -> eddy.Query:
 def expected(rows: dict[str, list[dict[str, Any]]]) -> list[tuple[str, ...]]:
     """Return what the definition gives: pairs of equal keys, at most ten ticks apart."""
     return sorted(
-        tuple(repr(one[name]) for one in (r, s) for name in SCHEMA.names)
+        tuple(repr(row[name]) for row in (r, s) for name in SCHEMA.names)
         for r in rows["R"]
         for s in rows["S"]
         if r["k"] == s["k"] and abs(r["t"] - s["t"]) <= 10
@@ -187,16 +187,18 @@ def test_malformed_messages_become_dead_letters(kafka: MockKafka, caplog: pytest
         in record.message
     )
     letters = kafka.messages(dead)
-    assert [(one.key(), len(one.value() or b""), one.timestamp()[1]) for one in letters] == [
+    assert [(letter.key(), len(letter.value() or b""), letter.timestamp()[1]) for letter in letters] == [
         (b"\xff1", 10_000, 1001),
         (b"\xff3", 10, 1003),
     ]
-    headers = [dict(one.headers() or []) for one in letters]
-    assert [(one["a"], one["eddy-topic"], one["eddy-partition"], one["eddy-offset"]) for one in headers] == [
+    headers = [dict(letter.headers() or []) for letter in letters]
+    assert [
+        (header["a"], header["eddy-topic"], header["eddy-partition"], header["eddy-offset"]) for header in headers
+    ] == [
         (b"b", b"with-letters", b"0", b"1"),
         (b"b", b"with-letters", b"0", b"3"),
     ]
-    assert all(0 < len(one["eddy-error"]) < 300 for one in headers)
+    assert all(0 < len(header["eddy-error"]) < 300 for header in headers)
     assert b"string" in headers[1]["eddy-error"]
     kafka.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SparkJoinError, match=r"topic 'letters' at .* takes no dead letters"):
@@ -213,8 +215,8 @@ def test_parts_of_a_message_are_columns(kafka: MockKafka) -> None:
     producer.flush()
     parts = {"id": "key", "h": "headers", "sent": "timestamp", "part": "partition", "place": "offset"}
     whole = with_parts(pa.schema([("k", pa.int64()), ("id", pa.string())]), parts)  # type: ignore[arg-type]
-    found = Topic(topic.name, topic.settings, parts=parts)  # type: ignore[arg-type]
-    rows = [row for batch in found.read("1", 0, 2, whole) for row in batch.to_pylist()]
+    parted_topic = Topic(topic.name, topic.settings, parts=parts)  # type: ignore[arg-type]
+    rows = [row for batch in parted_topic.read("1", 0, 2, whole) for row in batch.to_pylist()]
     assert rows == [
         {
             "k": 7,
@@ -227,11 +229,11 @@ def test_parts_of_a_message_are_columns(kafka: MockKafka) -> None:
         {"k": 8, "id": None, "h": None, "sent": datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC), "part": 1, "place": 1},
     ]
     only = pa.schema([("sent", whole.field("sent").type)])
-    assert sum(batch.num_rows for batch in found.read("1", 0, 2, only)) == 2
+    assert sum(batch.num_rows for batch in parted_topic.read("1", 0, 2, only)) == 2
     producer.produce(topic.name, b"{}", b"\xff", 0)
     producer.flush()
     with pytest.raises(MalformedMessageError, match=r"partition 0, offset 0 is not json .*UTF8"):
-        list(found.read("0", 0, 1, whole))
+        list(parted_topic.read("0", 0, 1, whole))
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, pa.schema([("k", pa.int64())])) as writer:
         writer.write_table(pa.table({"k": [1, 2, 3]}))
@@ -285,13 +287,14 @@ def test_a_join_of_topics_reads_each_message_once_through_restarts(
     def frames() -> dict[str, DataFrame]:
         named = {name: f"{name}-{transport}" for name in rows}
         return {
-            name: stream_topic(spark, own, SCHEMA, servers=kafka.servers, max_rows=limit) for name, own in named.items()
+            name: stream_topic(spark, topic, SCHEMA, servers=kafka.servers, max_rows=limit)
+            for name, topic in named.items()
         }
 
     def send(start: int, count: int) -> None:
-        for name, own in rows.items():
+        for name, stream_rows in rows.items():
             more = rows_of(name, start, count)
-            own += more
+            stream_rows += more
             for partition in range(3):
                 kafka.send(f"{name}-{transport}", as_json(more[partition::3]), partition)
 
@@ -304,7 +307,7 @@ def test_a_join_of_topics_reads_each_message_once_through_restarts(
     running = run(query(), frames(), state, out, transport=transport)
     assert sum(running.batches()["rows"].to_pylist()) == 80
     assert sorted(text_rows(published(out))) == expected(rows)
-    progress = [one["numInputRows"] for one in running.recentProgress if one["eddy"]]
+    progress = [batch["numInputRows"] for batch in running.recentProgress if batch["eddy"]]
     assert sum(progress) == 80
 
 
@@ -331,8 +334,8 @@ def test_errors_of_a_topic_name_its_stream(
     running = writer.format("noop").start()
     with pytest.raises(SparkJoinError, match=r"stream '[RS]': topic 'poisoned' at .*, offset 0 is not json"):
         running.awaitTermination(120)
-    assert not [one for one in caplog.records if "runs again" in one.message]  # such an error never passes
-    (failed,) = [one for one in caplog.records if "has failed" in one.message]
+    assert not [record for record in caplog.records if "runs again" in record.message]  # such an error never passes
+    (failed,) = [record for record in caplog.records if "has failed" in record.message]
     assert len(failed.message) < 700
     assert len(str(running.inner.exception())) < 6000
 

@@ -65,7 +65,9 @@ def test_every_row_is_a_message_that_names_its_batch(tmp_path: Path, kafka: Mock
     sink.publish(6, files)
     again = kafka.messages(topic)
     assert len(again) == 7
-    assert {place(message): message.value() for message in again} == {place(one): one.value() for one in messages}
+    assert {place(message): message.value() for message in again} == {
+        place(message): message.value() for message in messages
+    }
 
 
 def test_more_rows_than_the_queue_holds(tmp_path: Path, kafka: MockKafka) -> None:
@@ -196,7 +198,7 @@ def test_values_that_json_lacks_are_text() -> None:
     }
     schema = pa.schema([*pa.Table.from_pylist([row]).schema, ("f", pa.float32()), ("m", pa.map_("date32", "double"))])
     rows = [{**row, "f": 0.5}, {"f": math.nan, "m": [(date(2024, 5, 6), -math.inf)]}]
-    first, second = (json.loads(one) for one in json_rows(pa.RecordBatch.from_pylist(rows, schema)))
+    first, second = (json.loads(text) for text in json_rows(pa.RecordBatch.from_pylist(rows, schema)))
     assert first == {
         "at": "2024-05-06T07:08:09.000010+00:00",
         "local": "2024-05-06T07:08:09.000010",
@@ -231,13 +233,13 @@ def test_an_upsert_topic_has_rows_by_key(tmp_path: Path, kafka: MockKafka, key: 
     topic = kafka.topic("rows")
     sink = ready(KafkaSink(kafka.servers, topic, key=key, upsert=True), tmp_path, CHANGES)
     changes = [("-D", 1, "a"), ("+I", 1, "b"), ("-U", 2, "c"), ("+U", 2, "d"), ("-D", 3, "e")]
-    rows = [dict(zip(CHANGES.names, one, strict=True)) for one in changes]
+    rows = [dict(zip(CHANGES.names, change, strict=True)) for change in changes]
     pq.write_table(pa.Table.from_pylist(rows, CHANGES), sink.staging(0) / "a.parquet")
     sink.publish(0, ["a.parquet"])
-    found = {message.key(): message.value() for message in kafka.messages(topic)}
-    assert set(encoded) <= found.keys()
-    assert {value and value.decode() for value in found.values()} == {'{"k":1,"v":"b"}', '{"k":2,"v":"d"}', None}
-    assert len(found) == (3 if key == "k" else 5)
+    by_key = {message.key(): message.value() for message in kafka.messages(topic)}
+    assert set(encoded) <= by_key.keys()
+    assert {value and value.decode() for value in by_key.values()} == {'{"k":1,"v":"b"}', '{"k":2,"v":"d"}', None}
+    assert len(by_key) == (3 if key == "k" else 5)
 
 
 def test_a_null_is_part_of_a_key_and_no_key_alone(tmp_path: Path, kafka: MockKafka) -> None:
@@ -251,8 +253,8 @@ def test_a_null_is_part_of_a_key_and_no_key_alone(tmp_path: Path, kafka: MockKaf
                 sink.publish(0, ["a.parquet"])
         else:
             sink.publish(0, ["a.parquet"])
-            found = {message.key(): message.value() for message in kafka.messages(topic)}
-            assert found == {b'{"k":null,"v":"a"}': b'{"k":null,"v":"a"}', b'{"k":null,"v":"b"}': None}
+            by_key = {message.key(): message.value() for message in kafka.messages(topic)}
+            assert by_key == {b'{"k":null,"v":"a"}': b'{"k":null,"v":"a"}', b'{"k":null,"v":"b"}': None}
 
 
 def test_an_upsert_topic_needs_a_key(tmp_path: Path, kafka: MockKafka) -> None:

@@ -75,7 +75,7 @@ class Pinned:
 
 
 def moves(layout: KeyGroupLayout) -> list[tuple[int, int, int, str, str]]:
-    return [(one.group, one.sender, one.receiver, one.how, one.by) for one in layout.changes]
+    return [(change.group, change.sender, change.receiver, change.how, change.by) for change in layout.changes]
 
 
 def test_there_and_back_in_one_step_is_no_move() -> None:
@@ -108,7 +108,7 @@ def test_a_layout_that_is_not_committed_is_planned_again_with_later_requests() -
     job.groups.split(0)
     later = job.run(1, 1, 1, 1)
     assert later.tree.splits == (GroupSplit(3, 0), GroupSplit(0, 0))
-    assert {one.group for one in later.changes if one.kind == "move"} == {0, 1}
+    assert {change.group for change in later.changes if change.kind == "move"} == {0, 1}
     assert job.run(1, 1, 1, 1).changes == ()
     assert job.groups.tree == later.tree
 
@@ -122,7 +122,7 @@ def test_a_request_that_comes_during_a_batch_waits_for_the_next() -> None:
     job.groups.committed(0, layout, layout.load, {}, 0.0)
     job.batch = 1
     later = job.run(1, 1, 1, 1)
-    assert [(one.group, one.child) for one in later.changes] == [(0, 4), (0, None)]
+    assert [(change.group, change.child) for change in later.changes] == [(0, 4), (0, None)]
     assert later.by_log == {0, 4}, "0 has not run since it moved without its engine"
     assert job.run(1, 1, 1, 1).by_log == {4}
     assert job.run(1, 1, 1, 1, 1).by_log == {4}, "it runs for the first time"
@@ -137,7 +137,10 @@ def test_the_child_of_a_split_goes_to_the_emptiest_partition() -> None:
     layout = job.run(1, 1, 1, 1)
     assert layout.load.per_group == (1.25, 1, 2, 4, 2.5, 1.25)
     assert layout.partition_map.partitions == (0, 0, 1, 2, 1, 0)
-    assert [(one.child, one.receiver, one.by) for one in layout.changes] == [(4, 1, "request"), (5, 0, "request")]
+    assert [(change.child, change.receiver, change.by) for change in layout.changes] == [
+        (4, 1, "request"),
+        (5, 0, "request"),
+    ]
 
 
 def test_gains_are_predicted_and_measured() -> None:
@@ -159,7 +162,7 @@ def test_a_group_without_rows_is_received_when_it_has_some() -> None:
     job.run(0, 1, 1, 1)
     job.run(1, 1, 1, 1)
     said = job.groups.records.messages().to_pylist()
-    assert [(one["batch"], one["step"]) for one in said] == [(0, 2), (0, 8), (2, 5), (2, 6), (2, 7)]
+    assert [(message["batch"], message["step"]) for message in said] == [(0, 2), (0, 8), (2, 5), (2, 6), (2, 7)]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
     job, made = CostedKeyGroups(Automatic(patience=1)), []
     for batch in range(300):
         layout = job.run(*[10] + [0.02] * (job.groups.tree.groups - 1), keys=many())
-        made += [batch] * sum(one.child is not None for one in layout.changes)
+        made += [batch] * sum(change.child is not None for change in layout.changes)
     assert job.groups.tree.groups == GROUPS_FACTOR * 4 or job.groups.tree.depth(0, 0) == 16
     assert min(later - sooner for sooner, later in itertools.pairwise(made)) >= HotGroupRule().rest
 
@@ -241,11 +244,11 @@ def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog:
     for _ in range(10):
         layout = job.run(9, 1, 1, 1, keys=many(0.9))
     assert not job.groups.tree.splits
-    assert [(one.group, one.key) for one in job.groups.hot] == [(0, "R.k = 0")]
+    assert [(hot_group.group, hot_group.key) for hot_group in job.groups.hot] == [(0, "R.k = 0")]
     assert job.groups.figures(layout) == {"moved": 0, "split": 0, "fragments": 0, "hot_keys": 1}
     assert "key group 0 has 1.50 times the mean load of a partition, and one key (R.k = 0) has 90% of" in caplog.text
     assert caplog.text.count("no split and no move") == 1
-    (refused,) = [one for one in job.groups.records.history().to_pylist() if one["kind"] == "fragment"]
+    (refused,) = [change for change in job.groups.records.history().to_pylist() if change["kind"] == "fragment"]
     assert (refused["move"], refused["group"], refused["refused"]) == (None, 0, "it has branches")
     for _ in range(10):
         job.run(1, 1, 1, 1)
@@ -264,14 +267,14 @@ def test_a_hot_key_gets_fragments_until_it_cools(caplog: pytest.LogCaptureFixtur
         if batch == 29:
             # S has most rows. The load of the group is three times the mean of a partition.
             assert dealt == (Dealt(0, 1, 3),)
-            assert sorted(job.groups.partition_map.partitions[one] for one in (0, 4, 5)) == [0, 1, 2]
+            assert sorted(job.groups.partition_map.partitions[group] for group in (0, 4, 5)) == [0, 1, 2]
             assert job.groups.load.fullness(job.groups.partition_map) < 1.5
     assert job.groups.tree.dealt == ()
-    kinds = [(one["kind"], one["child"], one["by"]) for one in job.groups.records.history().to_pylist()]
-    assert [one for one in kinds if one[0] != "move"] == [
+    kinds = [(change["kind"], change["child"], change["by"]) for change in job.groups.records.history().to_pylist()]
+    assert [kind for kind in kinds if kind[0] != "move"] == [
         ("fragment", 4, "rule"), ("fragment", 5, "rule"), ("gather", 4, "rule"), ("gather", 5, "rule")
     ]  # fmt: skip
-    said = [one["kind"] for one in job.groups.records.messages().to_pylist() if one["step"] == 2]
+    said = [message["kind"] for message in job.groups.records.messages().to_pylist() if message["step"] == 2]
     assert {"FragmentGroup", "GatherFragments"} <= set(said)
     assert "key group 0: fragment 5" in caplog.text
     assert "too frequent any more" not in caplog.text, "it has fragments for that key"

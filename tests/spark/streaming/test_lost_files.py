@@ -92,7 +92,7 @@ def run_groups(root: Path, batches: Sequence[int], published: bool = True) -> di
     if newest >= 0:
         sink.committed(manifest(newest))
         sink.check(newest, ["part-a.parquet"], published)
-    sink.prepare(schema=GROUPED.row_schema, owner="test", scratch=root)
+    sink.prepare(schema=GROUPED.row_schema, job="test", scratch=root)
     for batch in batches:
         sink.committed(manifest(batch))
         sink.publish(batch, staged(sink, batch), None)  # type: ignore[arg-type]
@@ -106,13 +106,13 @@ def damages(files: Sequence[Path]) -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{path.name} cut", lambda path=path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         yield f"{path.name} emptied", lambda path=path: path.write_bytes(b"")
     by_directory = itertools.groupby(sorted(files), lambda path: path.parent)
-    for one, other in ((a, b) for _, own in by_directory for a, b in itertools.pairwise(list(own))):
-        yield f"{one.name} and {other.name} swapped", lambda one=one, other=other: _swap(one, other)
+    for file, other in ((a, b) for _, siblings in by_directory for a, b in itertools.pairwise(list(siblings))):
+        yield f"{file.name} and {other.name} swapped", lambda file=file, other=other: _swap(file, other)
 
 
-def _swap(one: Path, other: Path) -> None:
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
+def _swap(path: Path, other: Path) -> None:
+    first, second = path.read_bytes(), other.read_bytes()
+    path.write_bytes(second)
     other.write_bytes(first)
 
 
@@ -120,12 +120,15 @@ def pairs_of(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield ways to damage a file of groups together with its copy."""
     files = sorted(path for path in (root / "groups").iterdir() if "copy" not in path.name)
     both = {path: (path, path.with_name(path.name + "-copy")) for path in files}
-    for path, (own, copy) in both.items():
-        yield f"{path.name} and its copy deleted", lambda own=own, copy=copy: (own.unlink(), copy.unlink())
-    for one, other in itertools.permutations(files, 2):
+    for path, (original, copy) in both.items():
         yield (
-            f"{one.name} and its copy replaced by {other.name}",
-            lambda one=one, other=other: [shutil.copyfile(other, place) for place in both[one]],
+            f"{path.name} and its copy deleted",
+            lambda original=original, copy=copy: (original.unlink(), copy.unlink()),
+        )
+    for file, other in itertools.permutations(files, 2):
+        yield (
+            f"{file.name} and its copy replaced by {other.name}",
+            lambda file=file, other=other: [shutil.copyfile(other, place) for place in both[file]],
         )
 
 
@@ -147,11 +150,11 @@ def test_groups_follow_from_the_batch_that_the_manifest_names(tmp_path: Path, pu
         harm = [*damages(sorted((root / "groups").iterdir())), *pairs_of(root)][number]
         harm[1]()
         try:
-            found = run_groups(root, rest, published)
+            rows = run_groups(root, rest, published)
         except StreamingStateError as problem:
             outcomes.append("refused" if str(root / "groups") in str(problem) else f"{name}: {problem}")
         else:
-            assert found == {batch: wanted[batch] for batch in rest}, name
+            assert rows == {batch: wanted[batch] for batch in rest}, name
             outcomes.append("equal")
         shutil.rmtree(root)
     assert set(outcomes) == {"refused", "equal"}
@@ -163,7 +166,7 @@ def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Pa
     sink = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
     sink.committed(manifest(1))
     sink.check(1, ["part-a.parquet"], True)
-    sink.prepare(schema=GROUPED.row_schema, owner="test", scratch=tmp_path)
+    sink.prepare(schema=GROUPED.row_schema, job="test", scratch=tmp_path)
     sink.committed(manifest(2))
     sink.publish(2, staged(sink, 2, "again"), None)  # type: ignore[arg-type]
     again = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
@@ -198,8 +201,8 @@ class DamagedJob:
 
     def files(self) -> list[Path]:
         """Return the files of the state. The lock has no content, and no job reads its figures."""
-        found = (path for path in (self.root / "state").rglob("*") if path.is_file())
-        return sorted(path for path in found if path.name != "lock" and "metrics" not in path.parts)
+        paths = (path for path in (self.root / "state").rglob("*") if path.is_file())
+        return sorted(path for path in paths if path.name != "lock" and "metrics" not in path.parts)
 
     def go_on(self) -> list[Any]:
         raise NotImplementedError
@@ -253,9 +256,9 @@ def test_a_damaged_file_is_restored_refused_or_without_effect(
         job.restore()
         list(damages(job.files()))[number][1]()
         try:
-            found = job.go_on()
+            outcome = job.go_on()
         except SparkJoinError as problem:
-            found = wanted if str(job.root) in str(problem) else [str(problem)]
-        if found != wanted:
-            wrong.append((names[number], found))
+            outcome = wanted if str(job.root) in str(problem) else [str(problem)]
+        if outcome != wanted:
+            wrong.append((names[number], outcome))
     assert not wrong

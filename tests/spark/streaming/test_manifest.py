@@ -67,9 +67,9 @@ MANIFESTS = st.builds(
 @given(MANIFESTS)
 def test_what_was_written_is_read(manifest: Manifest) -> None:
     data = manifest.to_bytes()
-    found = Manifest.from_bytes(data)
-    assert found == manifest
-    assert found.to_bytes() == data
+    read_back = Manifest.from_bytes(data)
+    assert read_back == manifest
+    assert read_back.to_bytes() == data
 
 
 def test_the_order_of_groups_makes_no_difference() -> None:

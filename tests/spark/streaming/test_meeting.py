@@ -26,16 +26,16 @@ class GaveUp(Exception):
 
 @pytest.fixture
 def meetings() -> Iterator[Meetings]:
-    found = Meetings("127.0.0.1", KEY)
-    yield found
-    found.close()
-    found.close()
+    opened = Meetings("127.0.0.1", KEY)
+    yield opened
+    opened.close()
+    opened.close()
 
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as found:
-        yield found
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
 
 
 def attend(place: MeetingPlace, name: str, task: int, work: Callable[[Seat], Any] | None = None) -> Any:
@@ -61,8 +61,8 @@ def test_each_task_gets_its_orders_and_its_answer(meetings: Meetings, pool: Thre
     for round in range(3):
         orders = [f"{round} {task}" for task in range(tasks)]
         with meetings.hold(orders, doubled) as name:
-            found = [pool.submit(attend, meetings.place, name, task) for task in reversed(range(tasks))]
-            answers = [one.result(SOON_S) for one in found]
+            futures = [pool.submit(attend, meetings.place, name, task) for task in reversed(range(tasks))]
+            answers = [future.result(SOON_S) for future in futures]
         assert answers == [(task, orders[task], tasks) for task in reversed(range(tasks))]
 
 
@@ -71,8 +71,8 @@ def test_messages_do_not_wait_for_acknowledgements(meetings: Meetings, pool: Thr
     began = time.perf_counter()
     for _ in range(50):
         with meetings.hold([None, None], doubled) as name:
-            for one in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
-                one.result(SOON_S)
+            for future in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
+                future.result(SOON_S)
     assert time.perf_counter() - began < 50 * 0.04
 
 
@@ -81,8 +81,8 @@ def test_a_task_that_ends_before_the_decision_ends_the_meeting(meetings: Meeting
         waiting = [pool.submit(attend, meetings.place, name, task) for task in (0, 2)]
         with pytest.raises(ZeroDivisionError), meetings.place.seat(name, 1):
             raise ZeroDivisionError
-        for one in waiting:
-            refused(one)
+        for future in waiting:
+            refused(future)
         refused(pool.submit(attend, meetings.place, name, 1))
 
 
@@ -92,8 +92,8 @@ def test_an_error_of_the_decision_reaches_the_driver(meetings: Meetings, pool: T
 
     def hold() -> None:
         with meetings.hold([None] * 2, decide) as name:
-            for one in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
-                refused(one)
+            for future in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
+                refused(future)
 
     with pytest.raises(ValueError, match="no such plan"):
         hold()

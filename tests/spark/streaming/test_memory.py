@@ -41,8 +41,8 @@ class Fed:
         """Add a file with rows of the first keys to each stream."""
         made = {}
         for name in "RS":
-            own = self.chance.integers(0, keys, rows), np.arange(rows) + 20_000 * self.batches, np.arange(rows)
-            made[name] = pa.table([pa.array(column) for column in own], schema=SCHEMA)
+            columns = self.chance.integers(0, keys, rows), np.arange(rows) + 20_000 * self.batches, np.arange(rows)
+            made[name] = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
         self.inputs.add_together(made)
         self.batches += 1
 
@@ -53,7 +53,7 @@ class Fed:
         return await_rows(running, 2 * rows, before)
 
     def expected(self) -> list[tuple[str, ...]]:
-        tables = {name: pa.concat_tables(own) for name, own in self.inputs.tables.items()}
+        tables = {name: pa.concat_tables(files) for name, files in self.inputs.tables.items()}
         return text_rows(eddy.Runtime(query()).push(tables))
 
 
@@ -100,8 +100,8 @@ def test_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path: Path, cap
     for pid in workers(driver_jvm(spark)):
         kill(pid)
     row, *later = fed.batch(running, 200)
-    for one in [row, *later]:
-        bounded(one)
+    for figures in [row, *later]:
+        bounded(figures)
     assert row["mapped"] >= GROUPS // 2, "engines in files outlive the worker that wrote them"
     assert row["loaded"] + row["mapped"] == GROUPS
     running.stop()
@@ -117,17 +117,17 @@ def test_a_hub_with_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(500), time="t") for name in "RS"]
     asked = {"wide": query(), "near": eddy.Query(streams, ["R.k = S.k", "R.n < S.n"], select=["R.n", "S.n"])}
     hub = Hub(spark, sources, tmp_path / "state", key_groups=4, memory="400 kB")
-    for name, one in asked.items():
-        hub.start(name, one, tmp_path / name)
+    for name, hub_query in asked.items():
+        hub.start(name, hub_query, tmp_path / name)
     running = hub.run(availableNow=True)
     assert running.awaitTermination(120)
     rows = running.batches().to_pylist()
     assert [row["loaded"] for row in rows] == [0, 0, 0]
     assert sum(row["mapped"] for row in rows) >= 4
     assert max(row["memory_bytes"] for row in rows) <= 400_000 < min(row["state_bytes"] for row in rows)
-    tables = {name: pa.concat_tables(own) for name, own in fed.inputs.tables.items()}
-    for name, one in asked.items():
-        assert_same(text_rows(published(tmp_path / name)), text_rows(eddy.Runtime(one).push(tables)), name)
+    tables = {name: pa.concat_tables(files) for name, files in fed.inputs.tables.items()}
+    for name, hub_query in asked.items():
+        assert_same(text_rows(published(tmp_path / name)), text_rows(eddy.Runtime(hub_query).push(tables)), name)
 
 
 def test_bounds_that_cannot_be(spark: SparkSession, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def descriptions(spark: SparkSession) -> list[str]:
     """Return the descriptions of all jobs in Spark's UI, oldest first."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)  # type: ignore[union-attr]
     shown = [jobs.apply(k).description() for k in range(jobs.length())]
-    return [one.get() if one.isDefined() else "" for one in reversed(shown)]
+    return [description.get() if description.isDefined() else "" for description in reversed(shown)]
 
 
 def test_a_damaged_log_file_is_the_error_of_the_query(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_line_that_matters_comes_before_the_trace_of_spark(
     with pytest.raises(SparkJoinError, match=r"^the sink Broken failed in batch 0: OSError: the disk") as raised:
         running.awaitTermination()
     (line,) = [
-        one.message for one in caplog.records if (one.name, one.levelname) == ("eddy", "ERROR")
+        record.message for record in caplog.records if (record.name, record.levelname) == ("eddy", "ERROR")
     ]  # once; Spark logs its own trace when the call of the micro-batch has returned
     assert "has failed in batch 0: the sink Broken failed in batch 0: OSError: the disk of the warehouse" in line
     assert isinstance(raised.value.__cause__, OSError)
@@ -152,7 +152,9 @@ def test_spark_shows_what_its_jobs_are_for(spark: SparkSession, inputs: Inputs, 
     assert calls == ["shop: batch 0, publish results"]
     shown = descriptions(spark)[before:]
     assert {"shop: batch 0, log rows", "shop: batch 0, join"} <= set(shown)
-    assert not [one for one in shown if not one.startswith(("shop: batch 0, ", "shop: keep workers"))]
+    assert not [
+        description for description in shown if not description.startswith(("shop: batch 0, ", "shop: keep workers"))
+    ]
 
 
 def test_an_operator_reads_of_starts_recoveries_and_refusals(
@@ -172,7 +174,7 @@ def test_an_operator_reads_of_starts_recoveries_and_refusals(
     with pytest.raises(StreamingStateError, match="is in use"):
         joined.writeStream.format("parquet").start(tmp_path / "out")
     running.stop()
-    records = [(one.levelname, one.getMessage().replace(f"shop ({state})", "SHOP")) for one in caplog.records]
+    records = [(record.levelname, record.getMessage().replace(f"shop ({state})", "SHOP")) for record in caplog.records]
     assert ("WARNING", "SHOP: Spark replays batch 0, which is committed; publishing it if needed") in records
     assert any(level == "WARNING" and text.startswith(f"SHOP: {damaged} (") for level, text in records)
     rebuilt = [text for level, text in records if level == "WARNING" and "loaded the engines of key groups" in text]
@@ -202,8 +204,8 @@ def test_an_error_of_a_task_is_found_in_what_spark_says() -> None:
         except ValueError as problem:
             raise eddy.InputError("stream R: column 'k' is 7") from problem
 
-    found = error_of_worker(RuntimeError(text_of(refuses)))
-    assert (type(found), str(found)) == (eddy.InputError, "stream R: column 'k' is 7")
+    error = error_of_worker(RuntimeError(text_of(refuses)))
+    assert (type(error), str(error)) == (eddy.InputError, "stream R: column 'k' is 7")
     assert error_of_worker(RuntimeError(text_of(lambda: 1 // 0))) is None
-    own = SparkJoinError("mine")
-    assert error_of_worker(own) is own
+    join_error = SparkJoinError("mine")
+    assert error_of_worker(join_error) is join_error

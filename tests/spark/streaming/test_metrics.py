@@ -77,26 +77,28 @@ def test_tables_and_progress_tell_what_happened(spark: SparkSession, tmp_path: P
     for name in ("log", "join", "commit", "publish"):
         assert all(seconds > 0 for seconds in batches[f"{name}_seconds"].to_pylist())
     for number, batch in enumerate(batches.to_pylist()):
-        own = groups.filter(pc.equal(groups["batch"], number)).to_pylist()
-        assert batch["groups"] == len(own) == len({one["group"] for one in own})
+        group_rows = groups.filter(pc.equal(groups["batch"], number)).to_pylist()
+        assert batch["groups"] == len(group_rows) == len({row["group"] for row in group_rows})
         for figure in ("late", "results", "state_bytes", "transitions"):
-            assert batch[figure] == sum(one[figure] for one in own), figure
-        assert batch["rows"] == sum(one["rows"] + one["late"] for one in own)
-        assert batch["loaded"] == sum(one["source"] == "loaded" for one in own)
-        assert {one["partition"] for one in own} <= {0, 1}
-        assert {one["plan"] for one in own} == {"R S"}
-    assert {one["source"] for one in groups.to_pylist() if one["batch"] == 0} == {"new"}
-    assert {one["source"] for one in groups.to_pylist() if one["batch"] == 1} <= {"loaded", "live"}
+            assert batch[figure] == sum(row[figure] for row in group_rows), figure
+        assert batch["rows"] == sum(row["rows"] + row["late"] for row in group_rows)
+        assert batch["loaded"] == sum(row["source"] == "loaded" for row in group_rows)
+        assert {row["partition"] for row in group_rows} <= {0, 1}
+        assert {row["plan"] for row in group_rows} == {"R S"}
+    assert {row["source"] for row in groups.to_pylist() if row["batch"] == 0} == {"new"}
+    assert {row["source"] for row in groups.to_pylist() if row["batch"] == 1} <= {"loaded", "live"}
     last = running.lastProgress
     assert last is not None
     assert last["batchId"] == 2
     assert last["eddy"] == batches.to_pylist()[2]
-    assert [(one["batchId"], one["eddy"]["rows"]) for one in running.recentProgress if one["eddy"]] == [
+    assert [
+        (progress["batchId"], progress["eddy"]["rows"]) for progress in running.recentProgress if progress["eddy"]
+    ] == [
         (0, 80),
         (1, 60),
         (2, 1),
     ]
-    assert [one["numInputRows"] for one in running.recentProgress if one["eddy"]] == [80, 60, 1]
+    assert [progress["numInputRows"] for progress in running.recentProgress if progress["eddy"]] == [80, 60, 1]
     assert last["eventTime"] == {"max": "0", "watermark": "69"}
     (state,) = last["stateOperators"]
     assert (state["numRowsUpdated"], state["numRowsDroppedByWatermark"]) == (0, 1)
@@ -144,7 +146,7 @@ def test_a_hot_key_group_stands_out(spark: SparkSession, tmp_path: Path) -> None
             inputs.add(name, rows)
     running = run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", "noop", key_groups=16)
     batch = running.batches().to_pylist()[-1]
-    groups = {one["group"]: one for one in running.groups().to_pylist() if one["batch"] == batch["batch"]}
+    groups = {row["group"]: row for row in running.groups().to_pylist() if row["batch"] == batch["batch"]}
     assert len(groups) == 16
     hottest = max(groups, key=lambda group: groups[group]["rows"])
     assert batch["slowest_group"] == hottest
@@ -185,11 +187,15 @@ def test_listeners_of_spark_see_the_figures_of_the_log(spark: SparkSession, tmp_
             assert ended.wait(30)
         finally:
             spark.streams.removeListener(listener)
-        own = {one["batchId"]: one["observedMetrics"]["eddy"] for one in running.recentProgress if one["eddy"]}
+        observed = {
+            progress["batchId"]: progress["observedMetrics"]["eddy"]
+            for progress in running.recentProgress
+            if progress["eddy"]
+        }
         if transport == "rows":
-            assert own == {batch: metrics for id, batch, metrics in seen if id == running.id}
+            assert observed == {batch: metrics for id, batch, metrics in seen if id == running.id}
         log_bytes = running.batches()["log_bytes"].to_pylist()
-        assert own == {
+        assert observed == {
             0: {"rows": 80, "bytes": log_bytes[0], "rows of R": 40, "last of R": 39, "rows of S": 40, "last of S": 39},
             1: {"rows": 60, "bytes": log_bytes[1], "rows of R": 40, "last of R": 89, "rows of S": 20, "last of S": 69},
             2: {"rows": 1, "bytes": log_bytes[2], "rows of R": 0, "last of R": None, "rows of S": 1, "last of S": 0},
@@ -213,14 +219,14 @@ def test_prometheus_reads_the_figures_of_a_running_join(spark: SparkSession, tmp
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = text_string_to_metric_families(answer.read().decode())
     samples = [sample for family in families for sample in family.samples]
-    found = {sample.name: sample.value for sample in samples}
+    values = {sample.name: sample.value for sample in samples}
     assert {sample.labels["query"] for sample in samples} == {"orders"}
     batches = running.batches()
     for name in ("rows", "late", "results", "log_bytes", "transitions"):
-        assert found[f"eddy_{name}_total"] == sum(batches[name].to_pylist()), name
-    assert found["eddy_batches_total"] == 3
-    assert (found["eddy_batch"], found["eddy_watermark"]) == (2, 69)
-    assert abs(time.time() - found["eddy_published_timestamp_seconds"]) < 600
+        assert values[f"eddy_{name}_total"] == sum(batches[name].to_pylist()), name
+    assert values["eddy_batches_total"] == 3
+    assert (values["eddy_batch"], values["eddy_watermark"]) == (2, 69)
+    assert abs(time.time() - values["eddy_published_timestamp_seconds"]) < 600
     steps = {sample.labels["step"] for sample in samples if sample.name == "eddy_seconds_total"}
     assert steps == {"log", "join", "commit", "publish"}
     with pytest.raises(SparkJoinError, match=f"serve_metrics: cannot listen on 127.0.0.1 port {port}: .*; pass"):
@@ -229,16 +235,16 @@ def test_prometheus_reads_the_figures_of_a_running_join(spark: SparkSession, tmp
     with urlopen(f"{server.url}figures") as answer:
         sheet = json.load(answer)
     assert (sheet["title"], sheet["name"]) == ("streaming join", "orders")
-    shown = {one["name"]: one["value"] for one in sheet["figures"]}
+    shown = {figure["name"]: figure["value"] for figure in sheet["figures"]}
     assert (shown["rows"], shown["batch"], shown["watermark"]) == (sum(batches["rows"].to_pylist()), 2, 69)
-    tables = {one["title"]: one["rows"] for one in sheet["tables"]}
+    tables = {table["title"]: table["rows"] for table in sheet["tables"]}
     groups = running.groups().to_pylist()
-    assert {row[0] for row in tables["Key groups"]} == {one["group"] for one in groups}
+    assert {row[0] for row in tables["Key groups"]} == {group["group"] for group in groups}
     assert [row[0] for row in tables["Micro-batches, newest first"]] == [2, 1, 0]
-    assert {one["plan"] for one in sheet["plans"]} == {one["plan"] for one in groups}
+    assert {plan["plan"] for plan in sheet["plans"]} == {group["plan"] for group in groups}
     with urlopen(f"{server.url}events") as answer:
         drawn = json.loads(answer.readline().removeprefix(b"data: "))
-    assert all(svg.startswith("<svg") for one in drawn["plans"] for svg in one["svgs"])
+    assert all(svg.startswith("<svg") for plan in drawn["plans"] for svg in plan["svgs"])
     assert "orders, running, after micro-batch 2" in repr(running)
     assert "key groups" in running._repr_html_()
     running.stop()

@@ -76,10 +76,10 @@ def figures_since(running: StreamingJoinQuery, before: int) -> pa.Table:
 def sources(running: StreamingJoinQuery, before: int) -> dict[int, set[str]]:
     """Return the sources of each key group's engine after the first `before` micro-batches."""
     newest = figures_since(running, before)
-    found: dict[int, set[str]] = {}
+    by_group: dict[int, set[str]] = {}
     for group, source in zip(newest["group"].to_pylist(), newest["source"].to_pylist(), strict=True):
-        found.setdefault(group, set()).add(source)
-    return found
+        by_group.setdefault(group, set()).add(source)
+    return by_group
 
 
 def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert "update(R)" in running.operators()[0][place]
     assert sum(running.batches()["moved"].to_pylist()) == 1
     said = running.messages().to_pylist()
-    assert [(one["step"], one["kind"], one["from"], one["to"]) for one in said] == [
+    assert [(sent["step"], sent["kind"], sent["from"], sent["to"]) for sent in said] == [
         (2, "PartitionsToMove", "request", "driver"),
         (5, "SendPartitions", "driver", "partition 0"),
         (6, "ReceivePartitions", "partition 0", "partition 1"),
         (7, "Received", "partition 1", "driver"),
         (8, "ReactivatePartitions", "driver", "all partitions"),
     ]
-    assert {one["group"] for one in said} == {0}
+    assert {sent["group"] for sent in said} == {0}
     assert said[2]["bytes"] > 1000
     assert said[2]["seconds"] > 0
     running.move(0, 0, how="jit")
@@ -118,20 +118,20 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     running.move(0, 1)
     assert run.batch(running) == moved
     assert sources(running, run.before) == ALL_LIVE, "there and back again"
-    assert [one["from"] for one in running.messages().to_pylist() if one["step"] == 6] == [
+    assert [sent["from"] for sent in running.messages().to_pylist() if sent["step"] == 6] == [
         *("partition 0", "log", "partition 0", "partition 0"),
         *("partition 0", "partition 1", "partition 1"),
     ]
     gains = running.history().to_pylist()
-    assert [(one["group"], one["from"], one["to"], one["how"], one["by"]) for one in gains[:2]] == [
+    assert [(gain["group"], gain["from"], gain["to"], gain["how"], gain["by"]) for gain in gains[:2]] == [
         (0, 0, 1, "state", "request"),
         (0, 1, 0, "jit", "request"),
     ]
-    assert all(one["fullness_before"] >= 1 and one["fullness_predicted"] >= 1 for one in gains)
-    (shown,) = [one for one in join_sheet("job", running._batches).tables if one.title.startswith("Moves")]
+    assert all(gain["fullness_before"] >= 1 and gain["fullness_predicted"] >= 1 for gain in gains)
+    (shown,) = [table for table in join_sheet("job", running._batches).tables if table.title.startswith("Moves")]
     columns = [shown.columns.index(name) for name in ("batch", "group", "from", "to", "how")]
     assert [tuple(row[k] for k in columns) for row in reversed(shown.rows)] == [
-        tuple(one[name] for name in ("batch", "group", "from", "to", "how")) for one in gains
+        tuple(gain[name] for name in ("batch", "group", "from", "to", "how")) for gain in gains
     ]
     refused = {
         "key group 6 does not exist": (GROUPS, 0),
@@ -151,7 +151,7 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     placed = run.batch(running)
     # Now each partition has two groups, by the fewest moves.
     assert sorted(placed.values()) == [0, 0, 1, 1, 2, 2]
-    assert sum(placed[group] != own for group, own in moved.items()) == 2
+    assert sum(placed[group] != partition for group, partition in moved.items()) == 2
     running.stop()
     run.check()
 

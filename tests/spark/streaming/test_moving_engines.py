@@ -52,7 +52,7 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
     checkpoint = Checkpoint(tmp_path / "state")
     locations = Locations(tmp_path / "state", "test", tmp_path / "scratch")
     (tmp_path / "staging").mkdir()
-    segments = [tuple(logged(job, locations, own, batch)) for batch, own in enumerate(tables)]
+    segments = [tuple(logged(job, locations, stream_tables, batch)) for batch, stream_tables in enumerate(tables)]
     start = JoinStart("one", pickle.dumps((job, locations, ())), b"a secret of a test", True)
 
     def task(batch: int, group: GroupTask) -> PartitionTask:
@@ -61,8 +61,8 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
 
     def run(engines: Engines, batch: int, group: GroupTask) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
         report = PartitionJoin(engines, task(batch, group), {}).run()
-        found = pa.concat_tables([pq.read_table(tmp_path / "staging" / one.file) for one in report.results])
-        return report.groups[0], text_rows(found)
+        joined = pa.concat_tables([pq.read_table(tmp_path / "staging" / output.file) for output in report.results])
+        return report.groups[0], text_rows(joined)
 
     sender = Engines(start)
     run(sender, 0, GroupTask(0, None, "zero", segments[0], None))
@@ -84,14 +84,14 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
     # "jit": the log alone.
     figures, by_log_results = run(Engines(start), 1, wanted)
     assert (figures["source"], figures["plan"]) == ("loaded", PLAN)
-    assert figures["received_bytes"] == sum(one.length for one in segments[0])
+    assert figures["received_bytes"] == sum(segment.length for segment in segments[0])
     # "state": the engine in its file.
     sender.hand_over([0])
     receiver = Engines(start)
-    with receiver.lent(0, "zero", "zero", True) as lent:
-        assert isinstance(lent.runtime, eddy.Runtime)
-        assert lent.runtime.plan == PLAN
-        assert sum(stair.rows for stair in lent.runtime.stairs) == stored
+    with receiver.loan(0, "zero", "zero", True) as engine:
+        assert isinstance(engine.runtime, eddy.Runtime)
+        assert engine.runtime.plan == PLAN
+        assert sum(stair.rows for stair in engine.runtime.stairs) == stored
     receiver.hand_over([0])
     receiver = Engines(start)
     figures, results = run(receiver, 1, replace(wanted, handed=True))

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ObjectServer]:
-    with object_server() as one:
-        yield one
+    with object_server() as running:
+        yield running
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_a_batch_that_was_not_published_is_published_by_the_next_start(
     fails = [True]
 
     def take(rows: DataFrame, batch: int) -> None:
-        found = Counter(text_rows(rows.toArrow()))
-        assert given.setdefault(batch, found) == found
+        counts = Counter(text_rows(rows.toArrow()))
+        assert given.setdefault(batch, counts) == counts
         if fails.pop() if fails else False:
             raise ValueError("injected")
 
@@ -116,9 +116,9 @@ def test_a_hub_goes_on(spark: SparkSession, tmp_path: Path, place: dict[str, Any
             hub.start("all", hub_query({"R": 45, "S": 40, "T": 20}), ParquetSink(tmp_path / where / "all"))
             assert hub.run(availableNow=True).awaitTermination(120)
     for name in ("wide", "all"):
-        found = published(tmp_path / "out" / name)
-        assert sorted(text_rows(found)) == sorted(text_rows(published(tmp_path / "plain" / name)))
-        assert found.num_rows > 20
+        table = published(tmp_path / "out" / name)
+        assert sorted(text_rows(table)) == sorted(text_rows(published(tmp_path / "plain" / name)))
+        assert table.num_rows > 20
 
 
 def test_what_cannot_run_is_refused_before_data_are_touched(

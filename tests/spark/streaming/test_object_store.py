@@ -25,8 +25,8 @@ from eddy.spark.streaming.state.object_store import ObjectStore, Tag, is_url
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ObjectServer]:
-    with object_server() as one:
-        yield one
+    with object_server() as running:
+        yield running
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def test_a_conditional_write_knows_whether_it_happened(server: ObjectServer, sto
             replaced = store.swap("it", data, tag)
             assert (replaced is not None) == (expected[1] == tag)
             content = data if replaced is not None else content
-        found = store.read("it")
-        assert found is not None
-        assert found[0] == content
-        tags.append(found[1])
+        stored = store.read("it")
+        assert stored is not None
+        assert stored[0] == content
+        tags.append(stored[1])
 
 
 def test_ranges_names_and_deletions(store: ObjectStore, tmp_path: Path) -> None:

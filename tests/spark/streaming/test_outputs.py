@@ -45,15 +45,15 @@ def test_each_kind_of_output_gets_the_same_results(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inputs = filled(tmp_path, files=2)
-    own = query(eddy.Range(15))
-    expected = text_rows(join(own, inputs.batch_frames(spark)).toArrow())
+    asked = query(eddy.Range(15))
+    expected = text_rows(join(asked, inputs.batch_frames(spark)).toArrow())
     assert len(expected) > 30
     frames = inputs.frames(spark)
 
     def state(name: str) -> dict[str, Any]:
         return {"checkpoint": tmp_path / name, "key_groups": 4, "lateness": 10}
 
-    run(own, frames, tmp_path / "transactions", tmp_path / "log", "transactions", key_groups=4, lateness=10)
+    run(asked, frames, tmp_path / "transactions", tmp_path / "log", "transactions", key_groups=4, lateness=10)
     written = read_transactions(spark, tmp_path / "log")
     assert_same(text_rows(written.toArrow()), expected, "transactions")
     first = read_transactions(spark, tmp_path / "log", upto=0)
@@ -64,18 +64,18 @@ def test_each_kind_of_output_gets_the_same_results(
     def function(rows: DataFrame, batch: int) -> None:
         given.append((batch, text_rows(rows.toArrow())))
 
-    joined = join(own, frames, **state("function"))
+    joined = join(asked, frames, **state("function"))
     joined.writeStream.foreachBatch(function).trigger(availableNow=True).start().awaitTermination()
     assert [batch for batch, _ in given] == [0, 1]
     assert_same([row for _, rows in given for row in rows], expected, "foreachBatch")
 
-    joined = join(own, frames, **state("console"))
+    joined = join(asked, frames, **state("console"))
     joined.writeStream.trigger(availableNow=True).start(format="console", numRows=3).awaitTermination()
     shown = capsys.readouterr().out
     assert f"batch 0: {len(given[0][1])} rows, showing 3" in shown
     assert f"batch 1: {len(given[1][1])} rows, showing 3" in shown
 
-    counted = run(own, frames, tmp_path / "noop", tmp_path, "noop", lateness=10)
+    counted = run(asked, frames, tmp_path / "noop", tmp_path, "noop", lateness=10)
     assert counted.batches()["results"].to_pylist() == [len(rows) for _, rows in given]
 
 
@@ -92,8 +92,8 @@ def chains(state: Path) -> list[int]:
 
 def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path: Path) -> None:
     inputs = filled(tmp_path, files=9)
-    own = query(eddy.Range(10))
-    running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, lateness=10, keep=2)
+    asked = query(eddy.Range(10))
+    running = run(asked, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, lateness=10, keep=2)
     assert running.batches().num_rows == 9
     assert max(chains(tmp_path / "state")) <= 4
     left = sizes(tmp_path / "state")
@@ -101,7 +101,7 @@ def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path
     assert left["log"] <= 2 * (4 + 1)
     oldest = min(batch_of(path.name) or 0 for path in (tmp_path / "state" / "log").iterdir())
     assert oldest >= 4
-    expected = text_rows(join(own, inputs.batch_frames(spark)).toArrow())
+    expected = text_rows(join(asked, inputs.batch_frames(spark)).toArrow())
     assert_same(results(tmp_path / "out"), expected, "with a window that moves on")
 
 
@@ -111,14 +111,14 @@ def test_compaction_shortens_the_log_and_changes_no_result(
     """Windows are unbounded, so each batch adds a link; restarts read the compacted links."""
     monkeypatch.setattr(compaction, "MERGED", 3)
     inputs = filled(tmp_path, files=0)
-    own = query(eddy.Unbounded())
+    asked = query(eddy.Unbounded())
     chance = random.Random(32)
     for start in range(3):
         for _ in range(3):
             for name in "RS":
                 draw = chance.randrange
                 inputs.add(name, [{"k": draw(30), "t": draw(9), "v": f"{name}{draw(10**9)}"} for _ in range(20)])
-        running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, keep=2)
+        running = run(asked, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, keep=2)
         running.stop()  # waits for a running compaction
         assert running.compaction_problem is None
         assert running.batches().num_rows == 3, start
@@ -127,7 +127,7 @@ def test_compaction_shortens_the_log_and_changes_no_result(
     assert max(chains(tmp_path / "state")) < 9
     assert sizes(tmp_path / "state")["log"] < 2 * 9
     assert not list((tmp_path / "state" / "log").glob("*.tmp"))
-    assert_same(results(tmp_path / "out"), text_rows(join(own, inputs.batch_frames(spark)).toArrow()), "compacted")
+    assert_same(results(tmp_path / "out"), text_rows(join(asked, inputs.batch_frames(spark)).toArrow()), "compacted")
 
 
 def test_a_failed_compaction_is_reported_and_harms_nothing(
@@ -140,12 +140,12 @@ def test_a_failed_compaction_is_reported_and_harms_nothing(
 
     monkeypatch.setattr("eddy.spark.streaming.driver.maintenance.compact", fails)
     inputs = filled(tmp_path, files=4)
-    own = query(eddy.Unbounded())
-    running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2)
+    asked = query(eddy.Unbounded())
+    running = run(asked, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2)
     running.stop()
     assert "no room" in str(running.compaction_problem)
     assert set(chains(tmp_path / "state")) == {4}
-    assert_same(results(tmp_path / "out"), text_rows(join(own, inputs.batch_frames(spark)).toArrow()), "uncompacted")
+    assert_same(results(tmp_path / "out"), text_rows(join(asked, inputs.batch_frames(spark)).toArrow()), "uncompacted")
 
 
 def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> None:

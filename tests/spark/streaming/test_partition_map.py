@@ -21,8 +21,8 @@ def maps(draw: st.DrawFn, most: int = 40) -> PartitionMap:
     return PartitionMap(tuple(draw(st.lists(st.integers(0, n - 1), min_size=groups, max_size=groups))), n)
 
 
-def sizes(one: PartitionMap) -> list[int]:
-    return [one.partitions.count(partition) for partition in range(one.n)]
+def sizes(partition_map: PartitionMap) -> list[int]:
+    return [partition_map.partitions.count(partition) for partition in range(partition_map.n)]
 
 
 def test_even_gives_runs_of_neighbours() -> None:
@@ -30,40 +30,46 @@ def test_even_gives_runs_of_neighbours() -> None:
 
 
 @given(maps())
-def test_even_is_even(one: PartitionMap) -> None:
-    even = PartitionMap.even(one.groups, one.n)
+def test_even_is_even(partition_map: PartitionMap) -> None:
+    even = PartitionMap.even(partition_map.groups, partition_map.n)
     assert max(sizes(even)) - min(sizes(even)) <= 1
-    assert (even.groups, even.n) == (one.groups, one.n)
+    assert (even.groups, even.n) == (partition_map.groups, partition_map.n)
 
 
 @given(maps(), st.data())
-def test_the_moves_between_two_maps_make_one_of_the_other(one: PartitionMap, data: st.DataObject) -> None:
-    partitions = st.lists(st.integers(0, one.n - 1), min_size=one.groups, max_size=one.groups)
-    other = PartitionMap(tuple(data.draw(partitions)), one.n)
-    moves = one.moved(other)
+def test_the_moves_between_two_maps_make_one_of_the_other(partition_map: PartitionMap, data: st.DataObject) -> None:
+    partitions = st.lists(
+        st.integers(0, partition_map.n - 1), min_size=partition_map.groups, max_size=partition_map.groups
+    )
+    other = PartitionMap(tuple(data.draw(partitions)), partition_map.n)
+    moves = partition_map.moved(other)
     assert moves == sorted(moves)
-    assert all(one.partitions[move.group] == move.sender != move.receiver for move in moves)
-    assert one.with_moves({move.group: move.receiver for move in moves}) == other
-    assert one.moved(one) == []
+    assert all(partition_map.partitions[move.group] == move.sender != move.receiver for move in moves)
+    assert partition_map.with_moves({move.group: move.receiver for move in moves}) == other
+    assert partition_map.moved(partition_map) == []
 
 
 @given(maps(), st.data())
-def test_another_number_of_partitions_is_even_by_the_fewest_moves(one: PartitionMap, data: st.DataObject) -> None:
-    n = data.draw(st.integers(1, one.groups).filter(lambda n: n != one.n or one.groups == 1))
-    after = one.with_partitions(n)
-    if n == one.n:
-        assert after is one
+def test_another_number_of_partitions_is_even_by_the_fewest_moves(
+    partition_map: PartitionMap, data: st.DataObject
+) -> None:
+    n = data.draw(
+        st.integers(1, partition_map.groups).filter(lambda n: n != partition_map.n or partition_map.groups == 1)
+    )
+    after = partition_map.with_partitions(n)
+    if n == partition_map.n:
+        assert after is partition_map
         return
-    least, more = divmod(one.groups, n)
+    least, more = divmod(partition_map.groups, n)
     assert after.n == n
     assert Counter(sizes(after)) == Counter({least: n - more} | ({least + 1: more} if more else {}))
     # A partition keeps its groups up to its new size; the others move.
-    had = Counter(one.partitions)
+    had = Counter(partition_map.partitions)
     kept = max(
         sum(min(had[partition], least + (partition in larger)) for partition in range(n))
         for larger in itertools.islice(itertools.combinations(range(n), more), 5000)
     )
-    assert len(one.moved(after)) <= one.groups - kept
+    assert len(partition_map.moved(after)) <= partition_map.groups - kept
 
 
 def test_more_and_fewer_partitions() -> None:

@@ -52,7 +52,7 @@ def test_a_policy_defined_in_a_script_moves_with_its_engine(
     figures = running.groups().to_pylist()
     running.stop()
     run.check()
-    assert {one["source"] for one in figures if one["batch"] == figures[-1]["batch"]} == {"live"}
+    assert {row["source"] for row in figures if row["batch"] == figures[-1]["batch"]} == {"live"}
     assert {path.name for path in notes.iterdir()} == {"1", "2", "3"}
 
 

@@ -87,7 +87,7 @@ def test_each_result_is_written_once_through_restarts(spark: SparkSession, tmp_p
     add(tmp_path, 3)
     assert finished(spark, tmp_path)[0] == "sales: 5 rows in 1 micro-batches, 2 results"
     assert sales(tmp_path) == expected(range(0, 4, 3))
-    assert {one.name for one in (tmp_path / "state").iterdir()} == {"sales", "pairs"}
+    assert {entry.name for entry in (tmp_path / "state").iterdir()} == {"sales", "pairs"}
 
 
 def test_options_of_the_join_stand_at_its_target(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_program_that_cannot_start_as_a_whole_runs_nothing(spark: SparkSession
     other = PROGRAM.replace("a.price = b.price", "a.k = b.k")
     with pytest.raises(StreamingStateError, match="new checkpoint"):
         finished(spark, tmp_path, other)
-    assert not [one for one in spark.streams.active if one.name in ("sales", "pairs")]
+    assert not [active for active in spark.streams.active if active.name in ("sales", "pairs")]
 
 
 def test_a_join_that_fails_ends_the_others_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_join_that_fails_ends_the_others_and_is_named(spark: SparkSession, tmp
     running.joins["broken"] = _FailedJoin()  # type: ignore[assignment]
     with pytest.raises(SparkJoinError, match=r"^broken: no such source$"):
         running.wait(threading.Event())
-    assert not any(one.isActive for one in running.joins.values())
+    assert not any(running_join.isActive for running_join in running.joins.values())
 
 
 def test_an_input_that_is_not_there_is_an_error_at_its_place(spark: SparkSession, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_each_plan_makes_it_better_by_few_groups(case: tuple[PartitionMap, Load]
     moves = partition_map.moved(after)
     assert len(moves) <= most
     assert all(load.per_group[move.group] > 0 for move in moves)
-    before, now = (sorted(load.of_partitions(one), reverse=True) for one in (partition_map, after))
+    before, now = (sorted(load.of_partitions(mapping), reverse=True) for mapping in (partition_map, after))
     assert (now < before) if moves else (now == before)  # the fullest, then the next: never worse
 
 
@@ -151,7 +151,7 @@ def swinging(period: int) -> Adversary:
 
 def pursuing(partition_map: PartitionMap, batch: int) -> dict[int, float]:
     """Return a load that is always entirely in partition 0."""
-    return {group: float(own == 0) for group, own in enumerate(partition_map.partitions)}
+    return {group: float(partition == 0) for group, partition in enumerate(partition_map.partitions)}
 
 
 @pytest.mark.parametrize("weight", [0.5, 1.0])
@@ -210,7 +210,7 @@ def test_a_slow_drift_is_followed(noise: float, seed: int) -> None:
         fullness.append(even.fullness(partition_map))
     assert 0 < moves <= 24
     # While the threshold is crossed, patience takes a few batches.
-    assert sum(one > rebalancer.threshold + 0.02 for one in fullness) < 30
+    assert sum(level > rebalancer.threshold + 0.02 for level in fullness) < 30
     assert max(fullness) < 1.35
 
 

@@ -93,8 +93,8 @@ def test_a_lost_batch_that_spark_gives_again(tmp_path: Path, number: int) -> Non
     spark_log(checkpoint, number - 1, number - 2 if number > 1 else None)
     for path in manifest_files(checkpoint, number - 1):
         path.write_bytes(b"")
-    found = recover(Checkpoint(tmp_path))
-    assert found == (make_manifest(number - 2) if number > 1 else None)
+    recovered = recover(Checkpoint(tmp_path))
+    assert recovered == (make_manifest(number - 2) if number > 1 else None)
 
 
 def test_a_lost_batch_that_spark_does_not_give_again(tmp_path: Path) -> None:

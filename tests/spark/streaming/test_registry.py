@@ -242,8 +242,8 @@ def test_a_topic_of_avro_is_a_stream(spark: SparkSession, registry: dict[str, st
         frame = stream_topic(spark, TOPIC, schema, servers=kafka.servers, **options)
         writer = frame.writeStream.format("memory").queryName("orders").trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
-        found = sorted((row.id, row.price) for row in spark.table("orders").collect())
-        assert found == [(7, Decimal("1.50")), (8, Decimal("1.50"))]
+        rows = sorted((row.id, row.price) for row in spark.table("orders").collect())
+        assert rows == [(7, Decimal("1.50")), (8, Decimal("1.50"))]
         client._clients.clear()
 
 
@@ -282,7 +282,7 @@ def test_envelopes_of_avro_are_changes_of_a_table(
         {"before": rows[3], "after": None, "op": "d"},
         {"before": None, "after": rows[4], "op": "c"},
     ]
-    messages = [serialize({**one, "source": {"lsn": k}}, CONTEXT) for k, one in enumerate(changes)]
+    messages = [serialize({**change, "source": {"lsn": k}}, CONTEXT) for k, change in enumerate(changes)]
     columns = pa.schema([("id", pa.int64()), ("ref", pa.int64())])
     part = pa.struct(columns)
     form = pa.schema({"before": part, "after": part, "source": pa.struct({"lsn": pa.int64()}), "op": pa.string()})
@@ -294,7 +294,7 @@ def test_envelopes_of_avro_are_changes_of_a_table(
     pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "S" / "a.parquet")
     with mock_kafka() as kafka:
         kafka.topic(TOPIC)
-        kafka.send(TOPIC, [one for one in messages if one is not None])
+        kafka.send(TOPIC, [message for message in messages if message is not None])
         frames = {
             "R": stream_topic(spark, TOPIC, form, servers=kafka.servers, encoding="avro", registry=registry),
             "S": spark.readStream.schema("k long").parquet(str(tmp_path / "S")),

@@ -32,8 +32,8 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.string())])
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ObjectServer]:
-    with object_server() as one:
-        yield one
+    with object_server() as running:
+        yield running
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ class Host:
 
 
 def manifest_of(batch: int, links: list[tuple[int, list[Segment]]], late: Sequence[OutputFile] = ()) -> Manifest:
-    chain = tuple(ManifestLink(number, None, tuple(own)) for number, own in links)
+    chain = tuple(ManifestLink(number, None, tuple(segments)) for number, segments in links)
     groups = {0: GroupState(batch, f"token {batch}", chain, None)}
     return make_manifest(batch, groups=groups, late=tuple(late), results=())
 
@@ -105,28 +105,30 @@ def test_a_start_elsewhere_has_the_whole_state(
     strays: list[str] = []
     late: list[str] = []
     batch, published = 0, -1
-    for life in range(4):
-        host = Host(tmp_path / str(life), store)
+    for host_number in range(4):
+        host = Host(tmp_path / str(host_number), store)
         checkpoint = host.start()
         newest = recover(checkpoint)
         assert (-1 if newest is None else newest.batch) == batch - 1
-        assert newest is None or [list(link.segments) for link in newest.groups[0].chain] == [own for _, own in links]
+        assert newest is None or [list(link.segments) for link in newest.groups[0].chain] == [
+            segments for _, segments in links
+        ]
         for name, data in files.items():
             assert (host.locations.root / name).read_bytes() == data
         with host.locations.reader([SCHEMA]) as reader:
-            reader.expect(one for _, own in links for one in own)
-            for one in (one for _, own in links for one in own):
-                assert reader.read(one).equals(rows[one])
+            reader.expect(segment for _, segments in links for segment in segments)
+            for segment in (segment for _, segments in links for segment in segments):
+                assert reader.read(segment).equals(rows[segment])
         assert [path.name for path in checkpoint.late_files(0)] == sorted(late)
         if batch:
             assert read_manifest(replace(host.locations, root=tmp_path / "nowhere"), batch - 1) == newest
             assert checkpoint.is_published(batch - 1) == (published == batch - 1)
         for _ in range(chance.randrange(1, 12)):
-            strays += [one.file for one, _ in host.log(batch, chance)] if chance.random() < 0.3 else []
+            strays += [segment.file for segment, _ in host.log(batch, chance)] if chance.random() < 0.3 else []
             written = host.log(batch, chance)
             rows.update(written)
             links = links[chance.randrange(2) * len(links) // 2 :]  # compaction and pruning leave links out
-            links.append((batch, [one for one, _ in written]))
+            links.append((batch, [segment for segment, _ in written]))
             host.plan(batch)
             for name in ("identity.json", "files/a.new", "files/b.all"):
                 if name not in files or chance.random() < 0.3:
@@ -135,7 +137,7 @@ def test_a_start_elsewhere_has_the_whole_state(
                     (host.locations.root / name).write_bytes(files[name])
             files_late = [write_late(host.locations, batch, 0, [written[0][1]]) for _ in range(chance.randrange(3))]
             counted = files_late[: chance.randrange(len(files_late) + 1)]  # the others are of another attempt
-            late += [one.file for one in counted]
+            late += [output.file for output in counted]
             checkpoint.commit(manifest_of(batch, links, counted))
             batch += 1
             if chance.random() < 0.9:
@@ -149,7 +151,7 @@ def test_a_start_elsewhere_has_the_whole_state(
         there = {Path(name).name for name in store.names("log")}
         kept = host.remote.numbers()
         wanted = {
-            one for number in kept for one in Manifest.from_bytes(read_bundle(store, number).manifest).log_files()
+            file for number in kept for file in Manifest.from_bytes(read_bundle(store, number).manifest).log_files()
         }
         assert wanted <= there
         # Files of the newest batch may belong to a task that Spark has given up.
@@ -169,7 +171,7 @@ def _vanish(host: Host, store: ObjectStore) -> None:
 
 
 def test_tasks_of_other_hosts_find_what_a_task_writes(tmp_path: Path, store: ObjectStore) -> None:
-    one, other = (Host(tmp_path / name, store).locations for name in ("one", "other"))
+    first, other = (Host(tmp_path / name, store).locations for name in ("one", "other"))
     writer = Host(tmp_path / "third", store)
     written = writer.log(4, random.Random(1), groups=3)
     with other.reader([SCHEMA]) as reader:
@@ -183,16 +185,16 @@ def test_tasks_of_other_hosts_find_what_a_task_writes(tmp_path: Path, store: Obj
             reader.read(replace(written[0][0], digest="00" * 8))
         with pytest.raises(StreamingStateError, match=r"000000000004-\d+, offset \d+"):
             reader.read(replace(written[0][0], length=10**7))
-    one.begin(4)
-    late = write_late(one, 4, 0, [written[0][1]])
+    first.begin(4)
+    late = write_late(first, 4, 0, [written[0][1]])
     path = other.late / late.file
     other.fetch(path)
-    assert path.read_bytes() == (one.late / late.file).read_bytes()
+    assert path.read_bytes() == (first.late / late.file).read_bytes()
     other.fetch(other.late / "none")
     assert not (other.late / "none").exists()
     outside = tmp_path / "outside"
     outside.write_bytes(b"of a sink")
-    one.keep(outside)  # is not below the root
+    first.keep(outside)  # is not below the root
     assert not any("outside" in name for name in store.names("late"))
 
 
@@ -212,14 +214,14 @@ def test_a_driver_that_was_believed_dead_commits_and_deletes_nothing(tmp_path: P
     checkpoint = first.start()
     first.plan(0)
     for batch in range(2):
-        own = [one for one, _ in first.log(batch, random.Random(batch))]
+        logged = [segment for segment, _ in first.log(batch, random.Random(batch))]
         first.plan(batch)
-        checkpoint.commit(manifest_of(batch, [(batch, own)]))
+        checkpoint.commit(manifest_of(batch, [(batch, logged)]))
         checkpoint.mark_published(batch)
     first.remote.lease._ends.set()
     second.remote.lease._term_s = 0.2
     again = second.start()
-    segments = [one for one, _ in second.log(2, random.Random(7))]
+    segments = [segment for segment, _ in second.log(2, random.Random(7))]
     with pytest.raises(StreamingStateError, match=r"has lost its lease \(epoch 1\).* goes on from the newest"):
         checkpoint.commit(manifest_of(2, []))
     second.plan(2)
@@ -310,25 +312,25 @@ def test_what_a_first_start_has_fixed_stays(tmp_path: Path, store: ObjectStore) 
 
 
 def test_a_commit_that_another_driver_has_made_is_not_made_again(tmp_path: Path, store: ObjectStore) -> None:
-    one = Host(tmp_path / "one", store)
-    checkpoint = one.start()
-    one.plan(0)
+    host = Host(tmp_path / "one", store)
+    checkpoint = host.start()
+    host.plan(0)
     checkpoint.commit(manifest_of(0, []))
-    one.plan(1)
+    host.plan(1)
     store.put(f"manifests/{batch_name(1)}", b"of another driver, between the renewal and the commit")
     with pytest.raises(StreamingStateError, match=r"batch 1 is committed in .* by another driver"):
         checkpoint.commit(manifest_of(1, []))
-    one.remote.release()
+    host.remote.release()
 
 
 def test_a_start_after_another_run_goes_on_from_there(tmp_path: Path, store: ObjectStore) -> None:
     """The join was prepared before: its working directory is made anew when it starts."""
-    one, other = Host(tmp_path / "one", store), Host(tmp_path / "other", store)
+    first, other = Host(tmp_path / "one", store), Host(tmp_path / "other", store)
     other.remote.restore()
-    checkpoint = one.start()
-    one.plan(0)
+    checkpoint = first.start()
+    first.plan(0)
     checkpoint.commit(manifest_of(0, []))
-    one.remote.release()
+    first.remote.release()
     late = Checkpoint(other.locations.root, other.remote)
     late.lock.acquire()
     assert late.newest_number() == 0
@@ -394,7 +396,7 @@ def test_a_micro_batch_takes_few_requests(tmp_path: Path, server: ObjectServer, 
     for batch in range(3 * SWEEP_EVERY):
         before = len(server.requests)
         for _ in range(2):  # tasks
-            links = [(batch, [one for one, _ in host.log(batch, chance)])]
+            links = [(batch, [segment for segment, _ in host.log(batch, chance)])]
         host.plan(batch)
         checkpoint.commit(manifest_of(batch, links))
         checkpoint.mark_published(batch)

@@ -106,7 +106,10 @@ def test_another_join_is_refused_by_what_differs(spark: SparkSession, tmp_path: 
         (query(), {"key_groups": 8}, r"number of key groups: 4 in the checkpoint, 8 now"),
     ]
     for other, how, message in others:
-        frames = {own.name: inputs.frame(spark, name) for own, name in zip(other.streams, "RST", strict=True)}
+        frames = {
+            other_stream.name: inputs.frame(spark, name)
+            for other_stream, name in zip(other.streams, "RST", strict=True)
+        }
         if other.streams[1].schema is wider:
             frames["S"] = frames["S"].selectExpr("*", "n AS m")
         with pytest.raises(StreamingStateError, match=f"belongs to another join: .*{message}"):
@@ -182,7 +185,7 @@ def test_fewer_tasks_than_before_have_their_engines_in_each_micro_batch(spark: S
     running = run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=1)
     first, *later = running.batches().to_pylist()
     assert first["loaded"] == 4
-    assert [one["loaded"] for one in later] == [0] * 3
+    assert [batch["loaded"] for batch in later] == [0] * 3
 
 
 def test_too_small_a_bound_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -71,14 +71,14 @@ def add_batch(root: Path, made: Rows, batch: int) -> None:
 
 def expected(made: Rows) -> Counter[tuple[int, ...]]:
     flat = {name: [row for batch in made[name] for row in batch] for name in STREAMS}
-    found: Counter[tuple[int, ...]] = Counter()
+    counts: Counter[tuple[int, ...]] = Counter()
     for r in flat["R"]:
         for s in (s for s in flat["S"] if s[0] == r[0]):
             for t in (t for t in flat["T"] if t[0] == r[0]):
                 times = (r[1], s[1], t[1])
                 if max(times) - min(times) <= WITHIN_S:
-                    found[(r[2], s[2], t[2])] += 1
-    return found
+                    counts[(r[2], s[2], t[2])] += 1
+    return counts
 
 
 def source(spark: SparkSession, root: Path, name: str) -> DataFrame:
@@ -102,19 +102,19 @@ def spark_chain(spark: SparkSession, root: Path, order: str) -> DataFrame:
         same = F.col(f"{first}_k") == F.col(f"{other}_k")
         return same & F.col(f"{other}_at").between(F.col(f"{first}_at") - near, F.col(f"{first}_at") + near)
 
-    one, two, three = order
-    pairs = stream(one).join(stream(two), matched(one, two)).drop(f"{two}_at")
+    start, two, three = order
+    pairs = stream(start).join(stream(two), matched(start, two)).drop(f"{two}_at")
     apart = F.abs(F.col(f"{two}_micros") - F.col(f"{three}_micros"))
-    joined = pairs.join(stream(three), matched(one, three) & (apart <= WITHIN_S * SECOND))
+    joined = pairs.join(stream(three), matched(start, three) & (apart <= WITHIN_S * SECOND))
     return joined.select("R_v", "S_v", "T_v")
 
 
 def results(root: Path) -> Counter[tuple[int, ...]]:
-    found: Counter[tuple[int, ...]] = Counter()
+    counts: Counter[tuple[int, ...]] = Counter()
     for path in (root / "out").rglob("part-*.parquet"):
         table = pq.ParquetFile(path).read()
-        found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    return found
+        counts.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return counts
 
 
 def run_spark(spark: SparkSession, root: Path, order: str) -> None:
@@ -143,8 +143,8 @@ def test_spark_restarted_in_another_order_is_wrong_and_says_nothing(
         add_batch(place, made, 1)
         run_spark(spark_with_one_partition, place, order)  # raises nothing
     assert results(tmp_path / "same") == expected(made)
-    found = results(tmp_path / "other")
-    assert (found - expected(made)).total() > 0, "results that are none"
+    restarted = results(tmp_path / "other")
+    assert (restarted - expected(made)).total() > 0, "results that are none"
 
 
 def test_ours_restarted_with_another_plan_is_right(spark: SparkSession, tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ class Upstream:
 
 @pytest.fixture
 def upstream(spark: SparkSession, tmp_path: Path) -> Upstream:
-    found = Upstream(spark, tmp_path)
-    found.publish(3)
-    return found
+    source = Upstream(spark, tmp_path)
+    source.publish(3)
+    return source
 
 
 def finish(frame: DataFrame, checkpoint: Path, out: Path) -> list[int]:
@@ -63,7 +63,7 @@ def finish(frame: DataFrame, checkpoint: Path, out: Path) -> list[int]:
     writer = frame.writeStream.partitionBy("k").option("checkpointLocation", str(checkpoint))
     running = writer.trigger(availableNow=True).format("parquet").start(str(out))
     running.awaitTermination()
-    return [one.numInputRows for one in running.recentProgress if one.numInputRows]
+    return [progress.numInputRows for progress in running.recentProgress if progress.numInputRows]
 
 
 def test_spark_finds_the_source_without_registration(spark: SparkSession, upstream: Upstream) -> None:
@@ -101,9 +101,9 @@ def test_aggregates_windows_and_static_tables(spark: SparkSession, upstream: Ups
     upstream.publish()
     running.processAllAvailable()
     running.stop()
-    found = {row.name: row.n for row in spark.table("counted").collect()}
+    sums = {row.name: row.n for row in spark.table("counted").collect()}
     expected = read_transactions(spark, upstream.out).join(names, "k").groupBy("name").agg(f.sum("n").alias("n"))
-    assert found == {row.name: row.n for row in expected.collect()}
+    assert sums == {row.name: row.n for row in expected.collect()}
     minutes = results.withWatermark("at", "1 minute").groupBy(f.window("at", "2 minutes"), "k").count()
     running = minutes.writeStream.trigger(availableNow=True).format("memory").queryName("minutes").start()
     running.awaitTermination()

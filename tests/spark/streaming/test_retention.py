@@ -105,7 +105,7 @@ class RetentionHistory:
         for manifest in self.manifests[:oldest]:
             assert not any(path.exists() for path in manifest_files(checkpoint, manifest.batch))
         for manifest in self.manifests:
-            assert all((checkpoint.late / one.file).exists() for one in manifest.late)
+            assert all((checkpoint.late / late_file.file).exists() for late_file in manifest.late)
         assert (checkpoint.log / in_use).exists()
         (checkpoint.log / in_use).unlink()
         for path in self.orphans:

@@ -79,11 +79,11 @@ def test_what_was_written_is_read(files: list[list[tuple[int, pa.RecordBatch]]])
                 expected.append((segment, rows))
         assert not list(directory.glob("*.tmp"))
         with SegmentReader(directory, (SCHEMA, OTHER)) as reader:
-            found = [(reader.read(segment), rows) for segment, rows in reversed(expected)]
-        for own, rows in found:
-            own.validate(full=True)
-            assert own.schema == rows.schema
-            assert own.to_pylist() == rows.to_pylist()
+            pairs = [(reader.read(segment), rows) for segment, rows in reversed(expected)]
+        for read_rows, rows in pairs:
+            read_rows.validate(full=True)
+            assert read_rows.schema == rows.schema
+            assert read_rows.to_pylist() == rows.to_pylist()
 
 
 def test_reading_copies_nothing(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_reading_copies_nothing(tmp_path: Path) -> None:
         (segment,) = writer.finish()
     before = pa.total_allocated_bytes()
     reader = SegmentReader(tmp_path, (SCHEMA,))
-    found = reader.read(segment)
+    read_batch = reader.read(segment)
     assert pa.total_allocated_bytes() - before < 10_000
     reader.close()
     (tmp_path / segment.file).unlink()
     # A file that retention deletes stays readable for a reader that has mapped it.
-    assert found.equals(rows)
+    assert read_batch.equals(rows)
 
 
 def test_every_byte_counts(written: tuple[Path, list[Segment], list[pa.RecordBatch]]) -> None:
@@ -181,7 +181,7 @@ def test_a_file_survives_a_power_cut(tmp_path: Path) -> None:
         sync, rename = os.fsync, os.rename
 
         def synced(descriptor: int) -> None:
-            (name,) = [one.name for one in tmp_path.iterdir()]
+            (name,) = [path.name for path in tmp_path.iterdir()]
             kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
             calls.append(f"{kind} with {'temporary' if name.endswith('.tmp') else 'its'} name")
             if kind == "file":
@@ -236,5 +236,5 @@ def test_a_name_is_used_once(written: tuple[Path, list[Segment], list[pa.RecordB
     writer.add(0, 0, batch(50, 9), 0, 0)
     with pytest.raises(StreamingStateError, match=f"{path.name}: the file exists already"):
         writer.finish()
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert SegmentReader(path.parent, (SCHEMA,)).read(segments[0]).equals(rows[0])

@@ -71,24 +71,24 @@ def seen(sink: Lasting) -> list[int]:
 
 def tree(path: Path) -> dict[str, tuple[int, int]]:
     """Return all files below a path, with their inodes and modification times."""
-    return {str(one.relative_to(path)): (one.stat().st_ino, one.stat().st_mtime_ns) for one in path.rglob("*")}
+    return {str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in path.rglob("*")}
 
 
 @lasting
 def test_published_batches_are_seen_and_others_are_not(kind: type[Lasting], tmp_path: Path) -> None:
     sink = ready(kind(tmp_path / "results"), tmp_path)
-    zero, one = stage(sink, 0, a=[1, 2], b=[3]), stage(sink, 1, a=[4])
+    zero, later = stage(sink, 0, a=[1, 2], b=[3]), stage(sink, 1, a=[4])
     assert seen(sink) == []
     sink.publish(0, zero)
     assert seen(sink) == [1, 2, 3]
-    sink.publish(1, one)
+    sink.publish(1, later)
     sink.publish(2, [])
     assert seen(sink) == [1, 2, 3, 4]
     sink.clean(2)
     assert [path.name for path in (sink.path / "_staging").iterdir()] == []
     ready(sink, tmp_path)  # the next run of the job
     before = tree(tmp_path)
-    for batch, files in ((0, zero), (1, one), (2, [])):
+    for batch, files in ((0, zero), (1, later), (2, [])):
         sink.publish(batch, files)
     assert seen(sink) == [1, 2, 3, 4]
     assert tree(tmp_path) == before
@@ -144,7 +144,7 @@ def test_a_place_of_another_job_is_refused(kind: type[Lasting], tmp_path: Path) 
     sink = ready(kind(tmp_path), tmp_path)
     sink.publish(0, stage(sink, 0, a=[1]))
     with pytest.raises(SparkJoinError, match=f"{tmp_path} holds results of job one, and this is job two; give"):
-        ready(kind(tmp_path), tmp_path, owner="two")
+        ready(kind(tmp_path), tmp_path, job="two")
     (tmp_path / "_owner.json").unlink()
     with pytest.raises(SparkJoinError, match="an unknown job, and this is job one"):
         ready(kind(tmp_path), tmp_path)
@@ -329,7 +329,7 @@ def test_sinks_without_a_place_stage_where_the_job_says(tmp_path: Path) -> None:
         ready(sink, tmp_path)
         assert sink.staging(4) == tmp_path / "staging" / "000000000004"
         with pytest.raises(SparkJoinError, match="staging holds results of job one, and this is job two"):
-            ready(sink, tmp_path, owner="two")
+            ready(sink, tmp_path, job="two")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "staging").write_bytes(b"")
     with pytest.raises(SparkJoinError, match="staging is a file; remove it"):

@@ -50,11 +50,11 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drawn(chance: random.Random, batch: int, rows: int) -> dict[str, pa.Table]:
-    found = {}
+    tables = {}
     for name in "RST":
-        own = [{"k": chance.randrange(6), "t": 10 * batch + chance.randrange(10), "n": k} for k in range(rows)]
-        found[name] = pa.Table.from_pylist(sorted(own, key=lambda row: row["t"]), schema=SCHEMA)
-    return found
+        new_rows = [{"k": chance.randrange(6), "t": 10 * batch + chance.randrange(10), "n": k} for k in range(rows)]
+        tables[name] = pa.Table.from_pylist(sorted(new_rows, key=lambda row: row["t"]), schema=SCHEMA)
+    return tables
 
 
 class SpillingGroups:
@@ -74,16 +74,16 @@ class SpillingGroups:
         for group in sorted(groups, key=lambda group: not self.engines.is_live(group)):
             given, before = drawn(self.chance, self.batch, rows), self.states[group]
             after = f"{group} {self.batch}"
-            with self.engines.lent(group, before, after, False) as lent:
-                source = lent.source if before is not None else None
-                if lent.runtime is None:
+            with self.engines.loan(group, before, after, False) as engine:
+                source = engine.source if before is not None else None
+                if engine.runtime is None:
                     assert before is None, f"group {group} was lost"
-                    lent.runtime = self.engines.job.options.runtime(self.engines.job.query)
-                assert isinstance(lent.runtime, eddy.Runtime)
-                found = lent.runtime.push(given)
-                largest = max(largest, lent.runtime.nbytes)
+                    engine.runtime = self.engines.job.options.runtime(self.engines.job.query)
+                assert isinstance(engine.runtime, eddy.Runtime)
+                results = engine.runtime.push(given)
+                largest = max(largest, engine.runtime.nbytes)
             expected = self.alone[group].push(given)
-            assert_same(text_rows(found), text_rows(expected), f"group {group}, batch {self.batch}")
+            assert_same(text_rows(results), text_rows(expected), f"group {group}, batch {self.batch}")
             self.states[group] = after
             if share is not None:
                 assert self.engines.nbytes <= share
@@ -115,12 +115,12 @@ def test_the_hot_group_stays_and_the_cold_ones_are_mapped(tmp_path: Path) -> Non
     run = SpillingGroups(tmp_path)
     for _ in range(8):
         list(run.join(range(GROUPS), None))
-    found: list[tuple[int, str | None]] = []
+    sources: list[tuple[int, str | None]] = []
     for batch in range(12):
         groups = [0, 1 + batch % (GROUPS - 1)]
-        found += zip(groups, run.join(groups, run.engines.holding().nbytes // 2), strict=True)
-    assert [source for group, source in found if group == 0] == [LIVE] * 12
-    assert [source for group, source in found if group].count(MAPPED) >= 8
+        sources += zip(groups, run.join(groups, run.engines.holding().nbytes // 2), strict=True)
+    assert [source for group, source in sources if group == 0] == [LIVE] * 12
+    assert [source for group, source in sources if group].count(MAPPED) >= 8
     report = run.engines.report()
     assert report.spilled == GROUPS - report.live
     assert report.spilled_bytes > 0
@@ -133,9 +133,9 @@ def test_a_worker_finds_the_spilled_engines_of_one_that_died(tmp_path: Path) -> 
     begun, run.engines = run.engines, Engines(start(tmp_path, "one"))
     assert list(run.join([0, 1], None)) == [MAPPED, MAPPED]
     run.engines.close()
-    with Engines(start(tmp_path)).lent(0, run.states[0], "next", False) as lent:
-        assert lent.runtime is None, "a live engine has died with its process"
-        lent.runtime = eddy.Runtime(query())
+    with Engines(start(tmp_path)).loan(0, run.states[0], "next", False) as engine:
+        assert engine.runtime is None, "a live engine has died with its process"
+        engine.runtime = eddy.Runtime(query())
     assert not begun.is_live(0)
 
 
@@ -164,25 +164,25 @@ def test_the_joins_of_a_hub_are_spilled_one_by_one(tmp_path: Path) -> None:
         engines.begin(batch, 0, [0])
         before, after = after, f"{batch}"
         parts = {}
-        with engines.lent(0, before, after, False) as lent:
-            assert (lent.runtime is None) == (before is None)
-            assert before is None or lent.source == (MAPPED if batch else LIVE)
-            own = lent.runtime = lent.runtime or GroupQueries(engines.sources, job.options)
-            assert isinstance(own, GroupQueries)
-            for place in (own, alone):
+        with engines.loan(0, before, after, False) as engine:
+            assert (engine.runtime is None) == (before is None)
+            assert before is None or engine.source == (MAPPED if batch else LIVE)
+            group_queries = engine.runtime = engine.runtime or GroupQueries(engines.sources, job.options)
+            assert isinstance(group_queries, GroupQueries)
+            for place in (group_queries, alone):
                 place.adapt(versions, batch, dict, None if batch == 0 else 10 * batch)
-                found = place.push(rows, batch, 10 * (batch + 1))
-                parts[place] = {one.key: text_rows(one.results) for one in found}
-        assert parts[own].keys() == parts[alone].keys()
-        for key in parts[own]:
-            assert_same(parts[own][key], parts[alone][key], f"{key}, batch {batch}")
+                outcomes = place.push(rows, batch, 10 * (batch + 1))
+                parts[place] = {outcome.key: text_rows(outcome.results) for outcome in outcomes}
+        assert parts[group_queries].keys() == parts[alone].keys()
+        for key in parts[group_queries]:
+            assert_same(parts[group_queries][key], parts[alone][key], f"{key}, batch {batch}")
         assert POSITION not in streams[0].schema.names
 
 
 def live(nbytes: int, spare: int = 0) -> KeptEngine:
-    one = KeptEngine("state", None)
-    one.live, one.nbytes, one.spare = True, nbytes, spare
-    return one
+    engine = KeptEngine("state", None)
+    engine.live, engine.nbytes, engine.spare = True, nbytes, spare
+    return engine
 
 
 def test_the_order_of_evictions() -> None:
@@ -210,11 +210,11 @@ def test_uses_fade() -> None:
 
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 10**9), min_size=1, max_size=8))
 def test_shares_are_max_min_fair(bound: int, needs: list[int]) -> None:
-    found = fair(bound, needs)
-    assert bound - len(needs) ** 2 <= sum(found) <= bound
-    for share, need in zip(found, needs, strict=True):
+    fair_shares = fair(bound, needs)
+    assert bound - len(needs) ** 2 <= sum(fair_shares) <= bound
+    for share, need in zip(fair_shares, needs, strict=True):
         # Nobody who lacks memory has less than another worker that has what it lacks.
-        assert share >= need or all(share >= other - len(needs) for other in found)
+        assert share >= need or all(share >= other - len(needs) for other in fair_shares)
 
 
 def test_shares_of_hosts() -> None:
@@ -228,7 +228,7 @@ def test_shares_of_hosts() -> None:
 
 
 def test_sizes() -> None:
-    assert [PartitionOptions(memory=one).memory_bytes for one in (None, 7, "7 B", "2 GiB", "1.5kB", "3MB")] == [
+    assert [PartitionOptions(memory=size).memory_bytes for size in (None, 7, "7 B", "2 GiB", "1.5kB", "3MB")] == [
         None,
         7,
         7,

@@ -94,7 +94,7 @@ def test_splits_on_request(
     running.split(0)
     run.batch(running)
     assert running.partition_map.groups == 3
-    assert {group for group, own in sources(running, run.before).items() if "loaded" in own} == {0, 2}
+    assert {group for group, origins in sources(running, run.before).items() if "loaded" in origins} == {0, 2}
     assert sources(running, run.before)[1] == {"live"}
     run.batch(running)
     running.split(0)
@@ -120,9 +120,9 @@ def test_splits_on_request(
     run.check()
     assert manifest is not None
     assert [split.group for split in manifest.splits] == [0, 0, 2]
-    newest = [one for state in manifest.groups.values() for one in state.chain[-1].segments]
+    newest = [segment for state in manifest.groups.values() for segment in state.chain[-1].segments]
     # Rows of streams with copies are written for a whole cell.
-    followed = {one.splits for one in newest}
+    followed = {segment.splits for segment in newest}
     assert followed == {3} if kind != "chain" else 0 in followed
 
 
@@ -138,7 +138,7 @@ def test_a_hot_group_is_split_by_itself(spark: SparkSession, tmp_path: Path, cap
     run = SplitsRun(spark, tmp_path)
     splitter = Splitter(make_job(run.query, partitions=2), 0)
     every = pa.record_batch([pa.array(range(40), pa.int64())] * 4, schema=SCHEMA)
-    (of_0,) = (one.tuples["k"].to_pylist() for one in [*splitter.add(every), *splitter.finish()] if one.cell == 0)
+    (of_0,) = (piece.tuples["k"].to_pylist() for piece in [*splitter.add(every), *splitter.finish()] if piece.cell == 0)
     running = run.start(partitions=2, key_groups=2, rebalance=Automatic(patience=1))
     run.keys = [*of_0 * 4, *range(40)]
     while running.partition_map.groups == 2:
@@ -153,12 +153,16 @@ def test_a_hot_group_is_split_by_itself(spark: SparkSession, tmp_path: Path, cap
         assert running.batches().num_rows < 18, running.groups().to_pylist()
         run.batch(running, rows=8)
     said = f"one key (R.k = {of_0[0]}) has "
-    assert [one.levelname for one in caplog.records if said in one.getMessage()] == ["INFO"]
+    assert [record.levelname for record in caplog.records if said in record.getMessage()] == ["INFO"]
     figures = running.groups().to_pylist()
-    assert max(one["key_share"] or 0 for one in figures) > 0.85
-    assert sum(one["kind"] == "split" for one in running.history().to_pylist()) == 1, "a hot key is no reason"
+    assert max(row["key_share"] or 0 for row in figures) > 0.85
+    assert sum(event["kind"] == "split" for event in running.history().to_pylist()) == 1, "a hot key is no reason"
     run.batch(running, rows=8)
-    made = [(one["kind"], one["by"], one["refused"]) for one in running.history().to_pylist() if one["kind"] != "move"]
+    made = [
+        (event["kind"], event["by"], event["refused"])
+        for event in running.history().to_pylist()
+        if event["kind"] != "move"
+    ]
     assert made == [(kind, "rule", None) for kind in ("split", "fragment")]
     running.stop()
     run.check()

@@ -59,10 +59,10 @@ def start(spark: SparkSession, root: Path, plan: str | None = None) -> Streaming
 
 
 def results(root: Path) -> Counter[Result]:
-    found: Counter[Result] = Counter()
+    counts: Counter[Result] = Counter()
     for path in sorted((root / "out").glob("batch=*/*.parquet")):
-        found.update(counted(pq.ParquetFile(path).read()))
-    return found
+        counts.update(counted(pq.ParquetFile(path).read()))
+    return counts
 
 
 def until_sprung(traps: Traps, trap: Trap, running: StreamingJoinQuery) -> None:

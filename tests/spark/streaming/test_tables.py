@@ -72,7 +72,7 @@ def joined(name: str) -> Joined:
             kept = TableInput("T", ("id",), version="z", keep=lambda row: row["ref"] is not None and row["ref"] < 6)
             return query, TableOracle([r, kept], [on_key])
         case "windows of streams" | "windows in a left join":
-            s, u = (TableInput(one, span=SPAN, time="t") for one in STREAMS)
+            s, u = (TableInput(stream_name, span=SPAN, time="t") for stream_name in STREAMS)
             on = [(("S", "who"), "=", ("U", "who"))]
             if name == "windows of streams":
                 query = eddy.Query([stream(True), stream(True, "U")], ["S.who = U.who"], lateness=LATENESS)
@@ -107,13 +107,13 @@ def options(name: str) -> dict[str, Any]:
 
 def changes(chance: random.Random, file: int, rows: int = 30) -> Rows:
     """Return changes whose versions come in disorder, also between files."""
-    found = []
+    drawn = []
     for k in range(rows):
         op = chance.choice(["c", "u", "+I", "d", "-U", "r"])
         version = (30 * file + chance.randrange(60)) * 1000 + k + 100 * file
         row = {"id": chance.randrange(KEYS), "ref": chance.choice([*range(KEYS), None]), "z": version, "op": op}
-        found.append({**row, "name": chance.choice(["x", "y", None]) if op != "d" else None})
-    return found
+        drawn.append({**row, "name": chance.choice(["x", "y", None]) if op != "d" else None})
+    return drawn
 
 
 def rows(chance: random.Random, file: int, count: int = 20) -> Rows:
@@ -125,32 +125,32 @@ def rows(chance: random.Random, file: int, count: int = 20) -> Rows:
 
 def answer(query: eddy.Query, oracle: TableOracle, inputs: Inputs, watermark: int | None = None) -> Counter[Any]:
     """Return the rows of the answer after all changes and rows."""
-    for one in query.streams:
-        given = inputs.rows(one.name)
-        if watermark is not None and one.name in STREAMS:
+    for source in query.streams:
+        given = inputs.rows(source.name)
+        if watermark is not None and source.name in STREAMS:
             given = sorted((row for row in given if row["t"] <= watermark), key=lambda row: row["t"])
         for row in given:
             op = row.get("op")
-            if op != "-U" and not oracle.is_stale(one.name, row, op == "d"):
-                oracle.arrive(one.name, row, op == "d", watermark)
+            if op != "-U" and not oracle.is_stale(source.name, row, op == "d"):
+                oracle.arrive(source.name, row, op == "d", watermark)
     if watermark is not None:
         oracle.expire()
     shown = [text.split(".") for text in query.output_schema.names]
-    names = [one.name for one in oracle.every]
+    names = [table_input.name for table_input in oracle.every]
 
     def value(result: tuple[int, ...], stream: str, column: str) -> Any:
         number = result[names.index(stream)]
         return None if number < 0 else oracle.row(stream, number)[column]
 
-    return Counter(tuple(value(one, *place) for place in shown) for one in oracle.answer)
+    return Counter(tuple(value(result, *place) for place in shown) for result in oracle.answer)
 
 
 def total(out: Path) -> Counter[Any]:
     """Return the rows that a changelog adds up to."""
-    found = Counter[Any]()
-    for op, *row in (tuple(one.values()) for one in published(out).to_pylist()):
-        found[tuple(row)] += 1 if op in ("+I", "+U") else -1
-    return +found
+    counts = Counter[Any]()
+    for op, *row in (tuple(change.values()) for change in published(out).to_pylist()):
+        counts[tuple(row)] += 1 if op in ("+I", "+U") else -1
+    return +counts
 
 
 @pytest.mark.campaign(1)
@@ -158,11 +158,14 @@ def total(out: Path) -> Counter[Any]:
 def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     query, oracle = joined(name)
     chance = random.Random(NAMES.index(name))
-    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
+    inputs = Inputs(tmp_path / "in", **{source.name: SCHEMAS[source.name] for source in query.streams})
     for start in range(3):
         for file in range(3 * start, 3 * start + 3):
             inputs.add_together(
-                {one: rows(chance, file) if one in STREAMS else changes(chance, file) for one in inputs.schemas}
+                {
+                    stream_name: rows(chance, file) if stream_name in STREAMS else changes(chance, file)
+                    for stream_name in inputs.schemas
+                }
             )
         how = {"partitions": 1 + start % 2, "strategy": ("jisc", "eddy", "mjoin")[start], **options(name)}
         running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
@@ -180,7 +183,7 @@ class ChangingRun:
     def __init__(self, spark: SparkSession, root: Path, name: str) -> None:
         self.spark, self.root, self.name = spark, root, name
         self.query = joined(name)[0]
-        self.inputs = Inputs(root / "in", **{one.name: SCHEMAS[one.name] for one in self.query.streams})
+        self.inputs = Inputs(root / "in", **{source.name: SCHEMAS[source.name] for source in self.query.streams})
         self.chance, self.file = random.Random(7), 0
 
     def start(self, **how: Any) -> StreamingJoinQuery:
@@ -192,8 +195,8 @@ class ChangingRun:
         """Add a file to each input, and compare what has been published with the answer."""
         before, given = running.batches().num_rows, self.file
         made = {
-            one: rows(self.chance, given) if one in STREAMS else changes(self.chance, given)
-            for one in self.inputs.schemas
+            name: rows(self.chance, given) if name in STREAMS else changes(self.chance, given)
+            for name in self.inputs.schemas
         }
         self.inputs.add_together(made, running)
         self.file += 1
@@ -250,7 +253,9 @@ def test_key_groups_change_under_a_changelog(
     running.stop()
     manifest = Checkpoint(tmp_path / "state").newest()
     assert manifest is not None
-    rows_kept = sum(one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments)
+    rows_kept = sum(
+        segment.rows for state in manifest.groups.values() for link in state.chain for segment in link.segments
+    )
     pushed = sum(len(run.inputs.rows(name)) for name in run.inputs.schemas)
     assert rows_kept < pushed * len(manifest.groups) * 2 // 3
 
@@ -270,18 +275,23 @@ def test_key_groups_change_under_a_changelog(
 def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path, name: str, key: str) -> None:
     query, _ = joined(name)
     chance = random.Random(5)
-    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
+    inputs = Inputs(tmp_path / "in", **{source.name: SCHEMAS[source.name] for source in query.streams})
     for start in range(2):
         for file in range(2 * start, 2 * start + 2):
-            inputs.add_together({one: (rows if one in STREAMS else changes)(chance, file) for one in inputs.schemas})
+            inputs.add_together(
+                {
+                    stream_name: (rows if stream_name in STREAMS else changes)(chance, file)
+                    for stream_name in inputs.schemas
+                }
+            )
         how = {"checkpoint": tmp_path / "state", "key_groups": 4, **options(name)}
         writer = join(query, inputs.frames(spark), **how).writeStream
         running = writer.format("delta").option("key", key).trigger(availableNow=True).start(tmp_path / "table")
         assert running.awaitTermination(120)
-        found = pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table()).select(query.output_schema.names)
+        stored = pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table()).select(query.output_schema.names)
         watermark = running.batches()["watermark"][-1].as_py() if "window" in name else None
         expected = answer(query, joined(name)[1], inputs, watermark)
-        assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+        assert Counter(tuple(row.values()) for row in stored.to_pylist()) == expected
         assert expected
 
 
@@ -300,10 +310,10 @@ def test_a_key_that_does_not_identify_results_is_refused(
 ) -> None:
     query = joined(name)[0]
     if name == "groups":
-        streams = [eddy.Stream(one, ROWS, window=eddy.Range(SPAN), time="t") for one in "SU"]
+        streams = [eddy.Stream(stream_name, ROWS, window=eddy.Range(SPAN), time="t") for stream_name in "SU"]
         more: dict[str, Any] = {"group_by": ["S.who"], "aggregates": {"n": eddy.agg.count()}}
         query = eddy.Query(streams, ["S.who = U.who"], group_window=eddy.Tumbling(5), **more)
-    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS.get(one.name, ROWS) for one in query.streams})
+    inputs = Inputs(tmp_path / "in", **{source.name: SCHEMAS.get(source.name, ROWS) for source in query.streams})
     joining = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=2)
     message = re.escape(f": several results can have one key {key}, and would replace each other; add to it {lacking}")
     with pytest.raises(SparkJoinError, match=f"Delta table .*table{message}"):
@@ -366,7 +376,7 @@ def test_rows_leave_their_windows_in_groups_without_new_rows(spark: SparkSession
     for t in (1000, 2000):
         inputs.add_together({"S": [{"who": 3, "n": t, "t": t}], "T": [{**people[3], "z": t, "op": "u"}]})
     run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
-    ops = Counter(one["op"] for one in published(tmp_path / "out").to_pylist())
+    ops = Counter(row["op"] for row in published(tmp_path / "out").to_pylist())
     assert ops["-D"] >= KEYS - 1
     assert {row[0] for row in total(tmp_path / "out")} <= {3}
 
@@ -395,8 +405,8 @@ def test_rows_whose_window_has_passed_stay(spark: SparkSession, tmp_path: Path) 
         oracle.due = watermark
         oracle.expire()
         expected = answer(query, oracle, Inputs(tmp_path / f"none {file}", **inputs.schemas))
-        found = total(tmp_path / "out")
-        assert (file, found - expected, expected - found) == (file, Counter(), Counter())
+        counts = total(tmp_path / "out")
+        assert (file, counts - expected, expected - counts) == (file, Counter(), Counter())
     assert len(oracle.final) == len(oracle.answer) > 120
     assert published(tmp_path / "out").column("op").to_pylist().count("-D") > 3
 
@@ -407,11 +417,14 @@ def test_stale_changes_are_counted_once(
 ) -> None:
     query, oracle = joined(name)
     moving = query.streams[0] if name == "rows that move" else query.streams[1]
-    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
+    inputs = Inputs(tmp_path / "in", **{source.name: SCHEMAS[source.name] for source in query.streams})
     chance = random.Random(2)
     for file in range(3):
         inputs.add_together(
-            {one: rows(chance, file) if one in STREAMS else changes(chance, file) for one in inputs.schemas}
+            {
+                stream_name: rows(chance, file) if stream_name in STREAMS else changes(chance, file)
+                for stream_name in inputs.schemas
+            }
         )
     running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     # In a file, changes are in the order in which they were written: each file is one micro-batch and one segment.

@@ -47,15 +47,17 @@ def rows(chance: random.Random, file: int) -> list[dict[str, int]]:
 
 def answer_of(query: eddy.Query, inputs: Inputs) -> Counter[Any]:
     """Return the answer of a runtime after all rows: in a streaming join none is late here."""
-    runtime, found = eddy.Runtime(query, output="changelog"), Counter[Any]()
+    runtime, counts = eddy.Runtime(query, output="changelog"), Counter[Any]()
     timed = query.graph.timed
     for k in range(len(inputs.tables[query.streams[0].name])):
-        pushed = {one.name: inputs.tables[one.name][k] for one in query.streams}
+        pushed = {stream.name: inputs.tables[stream.name][k] for stream in query.streams}
         atomic = bool(query.tables_changing)
-        order = None if timed or atomic else [i for i, one in enumerate(pushed.values()) for _ in range(one.num_rows)]
-        for op, *row in (tuple(one.values()) for one in runtime.push(pushed, order, atomic=atomic).to_pylist()):
-            found[tuple(row)] += 1 if op in ("+I", "+U") else -1
-    return +found
+        order = (
+            None if timed or atomic else [i for i, given in enumerate(pushed.values()) for _ in range(given.num_rows)]
+        )
+        for op, *row in (tuple(change.values()) for change in runtime.push(pushed, order, atomic=atomic).to_pylist()):
+            counts[tuple(row)] += 1 if op in ("+I", "+U") else -1
+    return +counts
 
 
 @pytest.mark.campaign(1)
@@ -63,10 +65,13 @@ def answer_of(query: eddy.Query, inputs: Inputs) -> Counter[Any]:
 def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     query = {**STREAMS, **TABLES}[name]
     chance = random.Random(4)
-    inputs = Inputs(tmp_path / "in", **{one.name: PUSHED if name in TABLES else ROWS for one in query.streams})
+    inputs = Inputs(tmp_path / "in", **{stream.name: PUSHED if name in TABLES else ROWS for stream in query.streams})
     for start in range(3):
         for file in range(2 * start, 2 * start + 2):
-            made = {one: changes(chance, file) if name in TABLES else rows(chance, file) for one in inputs.schemas}
+            made = {
+                stream_name: changes(chance, file) if name in TABLES else rows(chance, file)
+                for stream_name in inputs.schemas
+            }
             inputs.add_together(made)
         how = {"partitions": 1 + start % 2}
         running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
@@ -91,8 +96,8 @@ def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: Sp
         else:
             with pytest.raises(Exception, match="after" if after else "before"):
                 running.awaitTermination(120)
-    found = Counter(int(row[1]) for own in kept.values() for row in own)
-    assert found == Counter(row[0] for row in answer_of(query, inputs).elements())
+    counts = Counter(int(row[1]) for batch_rows in kept.values() for row in batch_rows)
+    assert counts == Counter(row[0] for row in answer_of(query, inputs).elements())
 
 
 def test_first_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_what_is_refused(
     spark: SparkSession, tmp_path: Path, query: eddy.Query, more: dict[str, Any], message: str
 ) -> None:
     inputs = Inputs(
-        tmp_path / "in", **{one.name: PUSHED if isinstance(one, eddy.Table) else ROWS for one in query.streams}
+        tmp_path / "in", **{stream.name: PUSHED if isinstance(stream, eddy.Table) else ROWS for stream in query.streams}
     )
     with pytest.raises(SparkJoinError, match=message):
         join(query, inputs.frames(spark), checkpoint=tmp_path / "state", **more)

@@ -80,8 +80,8 @@ def run(frames: dict[str, DataFrame], state: Path, sink: Sink) -> None:
 
 
 def expected(inputs: Inputs, spark: SparkSession) -> list[tuple[int, int]]:
-    found = join(QUERY, inputs.batch_frames(spark)).select("`R.n`", "`S.n`").collect()
-    return sorted((row[0], row[1]) for row in found)
+    rows = join(QUERY, inputs.batch_frames(spark)).select("`R.n`", "`S.n`").collect()
+    return sorted((row[0], row[1]) for row in rows)
 
 
 @pytest.mark.parametrize("moment", ["fail_before", "fail_after"])

@@ -33,9 +33,9 @@ def run(batches: Sequence[Sequence[int | None]], rules: WatermarkRules, seconds:
 def test_the_table_of_the_module() -> None:
     batches = [(100, 40), (120, 90)]
     slowest = run(batches, WatermarkRules("slowest", (5, 5)))
-    assert [(one.late_below, one.engine) for one in slowest] == [(None, None), ((35, 35), 35), ((85, 85), 85)]
-    own = run(batches, WatermarkRules("per-source", (5, 5)))
-    assert [(one.late_below, one.engine) for one in own] == [(None, None), ((95, 35), 35), ((115, 85), 85)]
+    assert [(state.late_below, state.engine) for state in slowest] == [(None, None), ((35, 35), 35), ((85, 85), 85)]
+    per_source = run(batches, WatermarkRules("per-source", (5, 5)))
+    assert [(state.late_below, state.engine) for state in per_source] == [(None, None), ((95, 35), 35), ((115, 85), 85)]
 
 
 def test_lateness_is_that_of_each_stream() -> None:
@@ -48,9 +48,9 @@ def test_a_source_that_never_came_holds_everything_back() -> None:
     slowest = run([(100, None), (200, None)], WatermarkRules("slowest", (0, 0)))[-1]
     assert slowest.late_below is None
     assert slowest.engine is None
-    own = run([(100, None), (200, None)], WatermarkRules("per-source", (0, 0)))[-1]
-    assert own.late_below == (200, LEAST)
-    assert own.engine is None
+    per_source = run([(100, None), (200, None)], WatermarkRules("per-source", (0, 0)))[-1]
+    assert per_source.late_below == (200, LEAST)
+    assert per_source.engine is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -96,9 +96,9 @@ def test_a_stop_of_the_job_makes_no_source_idle() -> None:
 
 
 def test_marks_stay_when_the_rules_change() -> None:
-    own = run([(100, 40)], WatermarkRules("per-source", (0, 0)))[-1]
-    assert own.late_below == (100, 40)
-    after = own.after((105, 60), 2000.0, WatermarkRules("slowest", (50, 50)))
+    before = run([(100, 40)], WatermarkRules("per-source", (0, 0)))[-1]
+    assert before.late_below == (100, 40)
+    after = before.after((105, 60), 2000.0, WatermarkRules("slowest", (50, 50)))
     assert (after.late_below, after.engine) == ((100, 40), 40)
 
 
@@ -170,10 +170,10 @@ def test_without_idle_sources_marks_are_those_of_the_definition(
     for greatest, _ in batches:
         state = state.after(greatest, 0.0, rules)
     columns = [[t for batch, _ in batches if (t := batch[s]) is not None] for s in range(len(rules.lateness))]
-    own = [max(c) - ticks if c else None for c, ticks in zip(columns, rules.lateness, strict=True)]
-    least = None if None in own else min(mark for mark in own if mark is not None)
+    marks = [max(c) - ticks if c else None for c, ticks in zip(columns, rules.lateness, strict=True)]
+    least = None if None in marks else min(mark for mark in marks if mark is not None)
     assert state.engine == least
-    assert state.marks == (tuple(own) if rules.policy == "per-source" else (least,) * len(own))
+    assert state.marks == (tuple(marks) if rules.policy == "per-source" else (least,) * len(marks))
 
 
 @given(
@@ -184,7 +184,7 @@ def test_without_idle_sources_marks_are_those_of_the_definition(
 def test_sources_in_order_have_no_late_row_whatever_their_speeds(
     policy: WatermarkOf, steps: list[list[int]], data: st.DataObject
 ) -> None:
-    queues = [[sum(own[: i + 1]) for i in range(len(own))] for own in steps]
+    queues = [[sum(gaps[: i + 1]) for i in range(len(gaps))] for gaps in steps]
     rules = WatermarkRules(policy, (0,) * len(queues))
     state = Watermarks.none(len(queues))
     while any(queues):
@@ -224,8 +224,10 @@ def test_rules_in_ticks_of_the_query() -> None:
         "slowest", (7, 1000), 2.0
     )
     assert rules_of(query(), lateness=MS * 5).lateness == (5, 5)
-    own = [eddy.Stream(n, SCHEMA, eddy.Range(MS * 9), "at", lateness=late) for n, late in (("R", MS * 3), ("S", None))]
-    assert rules_of(eddy.Query(own, ["R.k = S.k"], lateness=MS)).lateness == (3, 1)
+    streams = [
+        eddy.Stream(n, SCHEMA, eddy.Range(MS * 9), "at", lateness=late) for n, late in (("R", MS * 3), ("S", None))
+    ]
+    assert rules_of(eddy.Query(streams, ["R.k = S.k"], lateness=MS)).lateness == (3, 1)
     assert rules_of(query(window=eddy.Unbounded())).lateness == (0, 0)
 
 

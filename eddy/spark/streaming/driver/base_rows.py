@@ -13,16 +13,16 @@ from eddy.spark.streaming.worker.tasks import LoggedRows
 
 def once(segments: Iterable[Segment]) -> list[Segment]:
     """Return the segments without those that name the same bytes again, for a copy in another key group."""
-    return list({(one.file, one.offset): one for one in segments}.values())
+    return list({(segment.file, segment.offset): segment for segment in segments}.values())
 
 
 def base_rows(groups: Mapping[int, GroupState], tree: SplitTree, shares: Shares, streams: set[int]) -> list[LoggedRows]:
     """Return all rows of some streams in the state, each row once, from the first of its copies in key groups."""
-    found = []
+    logged = []
     for group, state in sorted(groups.items()):
         first = {stream for stream in streams if tree.is_first(shares, stream, group)}
         for link in state.chain:
-            segments = tuple(one for one in link.segments if one.stream in first)
+            segments = tuple(segment for segment in link.segments if segment.stream in first)
             if segments:
-                found.append(LoggedRows(group, link.late_below, segments))
-    return found
+                logged.append(LoggedRows(group, link.late_below, segments))
+    return logged

@@ -58,8 +58,8 @@ class BatchPlan:
         """Return the number of live rows of each stream before the batch, by the segments of the log. O(segments)."""
         live = [0] * len(self.logged.rows)
         for link in base_rows(self.groups, self.layout.tree, shares, set(range(len(live)))):
-            for one in link.segments:
-                live[one.stream] += one.rows
+            for segment in link.segments:
+                live[segment.stream] += segment.rows
         return live
 
     def groups_after(
@@ -70,19 +70,21 @@ class BatchPlan:
         spans       ticks for which the log keeps the rows of each stream; None = for ever
         keep_plans  whether a group's next engine begins with the plan of its last one
         """
-        ran = {one["group"]: one for report in reports for one in report.groups}
+        ran = {row["group"]: row for report in reports for row in report.groups}
         groups = dict(self.groups)
         for task in self.tasks:
-            for one in task.groups:
-                chain = groups[one.group].chain if one.group in groups else ()
-                if one.segments and not self.layout.tree.is_place(one.group):  # the chain of its group has the rows
-                    chain = (*chain, ManifestLink(batch, self.late_below, one.segments))
+            for group_task in task.groups:
+                chain = groups[group_task.group].chain if group_task.group in groups else ()
+                if group_task.segments and not self.layout.tree.is_place(
+                    group_task.group
+                ):  # the chain of its group has the rows
+                    chain = (*chain, ManifestLink(batch, self.late_below, group_task.segments))
                 if self.hops is not None:  # No engine ran, so the plan stays for the next one.
-                    groups[one.group] = GroupState(batch, one.after, chain, one.plan)
+                    groups[group_task.group] = GroupState(batch, group_task.after, chain, group_task.plan)
                     continue
-                found = ran[one.group]
-                text = found["plan"] if keep_plans else None
-                groups[one.group] = GroupState(batch, one.after, chain, text, found["due"])
+                row = ran[group_task.group]
+                text = row["plan"] if keep_plans else None
+                groups[group_task.group] = GroupState(batch, group_task.after, chain, text, row["due"])
         watermark = self.watermarks.engine
         if watermark is None:
             return groups

@@ -21,18 +21,18 @@ def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
     No task gets more than its even share, rounded up. O(partitions × tasks).
     """
     most = -(-partitions // len(holdings))
-    found: dict[int, int] = {}
+    placed: dict[int, int] = {}
     room = [most] * len(holdings)
-    for task, one in enumerate(holdings):
-        for partition in one.partitions:
-            if partition < partitions and partition not in found and room[task]:
-                found[partition] = task
+    for task, holding in enumerate(holdings):
+        for partition in holding.partitions:
+            if partition < partitions and partition not in placed and room[task]:
+                placed[partition] = task
                 room[task] -= 1
     for partition in range(partitions):
-        if partition not in found:
-            found[partition] = max(range(len(room)), key=room.__getitem__)
-            room[found[partition]] -= 1
-    return [found[partition] for partition in range(partitions)]
+        if partition not in placed:
+            placed[partition] = max(range(len(room)), key=room.__getitem__)
+            room[placed[partition]] -= 1
+    return [placed[partition] for partition in range(partitions)]
 
 
 def distribute(
@@ -53,41 +53,45 @@ def distribute(
     otherwise its new worker loads the rows from the log.
     """
     placed = places(partitions, holdings)
-    own: list[list[PartitionTask]] = [[] for _ in holdings]
+    assigned: list[list[PartitionTask]] = [[] for _ in holdings]
     leaving: dict[int, list[int]] = defaultdict(list)
     left: dict[int, list[int]] = defaultdict(list)
     for task in tasks:
         place = placed[task.partition]
         here = holdings[place]
         joined = []
-        for one in task.groups:
-            holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
-            if one.by_log and holder is not None:
+        for group_task in task.groups:
+            holder = (
+                None
+                if group_task.before is None or here.engines.get(group_task.group) == group_task.before
+                else _holder(group_task, holdings)
+            )
+            if group_task.by_log and holder is not None:
                 # If the engine is in a file, no process may use the file when the group moves on.
-                left[holder].append(one.group)
-                joined.append(one)
+                left[holder].append(group_task.group)
+                joined.append(group_task)
             elif movable and holder is not None and holdings[holder].host == here.host:
-                leaving[holder].append(one.group)
-                joined.append(replace(one, handed=True))
+                leaving[holder].append(group_task.group)
+                joined.append(replace(group_task, handed=True))
             else:
-                joined.append(one)
+                joined.append(group_task)
         # Engines that are already in the worker join first, while the other engines are in transfer.
-        own[place].append(replace(task, groups=tuple(sorted(joined, key=lambda one: one.handed))))
+        assigned[place].append(replace(task, groups=tuple(sorted(joined, key=lambda entry: entry.handed))))
     return [
         BatchTask(
             partitions=tuple(partition for partition, place in enumerate(placed) if place == number),
-            tasks=tuple(own[number]),
+            tasks=tuple(assigned[number]),
             hand_over=tuple(leaving[number]),
-            drop=(*_outdated(one, groups), *left[number]),
+            drop=(*_outdated(holding, groups), *left[number]),
         )
-        for number, one in enumerate(holdings)
+        for number, holding in enumerate(holdings)
     ]
 
 
 def _outdated(holding: Holding, groups: Mapping[int, GroupState]) -> list[int]:
-    return [group for group, own in holding.engines.items() if group not in groups or groups[group].token != own]
+    return [group for group, token in holding.engines.items() if group not in groups or groups[group].token != token]
 
 
 def _holder(wanted: GroupTask, holdings: Sequence[Holding]) -> int | None:
     """Return the task whose worker has the wanted engine, None if none has it."""
-    return next((k for k, one in enumerate(holdings) if one.engines.get(wanted.group) == wanted.before), None)
+    return next((k for k, holding in enumerate(holdings) if holding.engines.get(wanted.group) == wanted.before), None)

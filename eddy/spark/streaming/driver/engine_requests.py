@@ -55,12 +55,12 @@ class EngineRequests:
         engine = self.job.options.runtime(query)
         engine.transition(plan)
         wanted = plans_in(query, engine.plan)[join_of(query, plan)]
-        own: list[int | None] = [None] if groups is None else list(groups)
+        requested: list[int | None] = [None] if groups is None else list(groups)
         with self._lock:
             if groups is None:
-                own += list(self._plans)
+                requested += list(self._plans)
                 self._later = self._merged(self._later, wanted)
-            for asked in dict.fromkeys(own):
+            for asked in dict.fromkeys(requested):
                 waiting = self._plans.get(asked)
                 plan = wanted if waiting is None else _merged(query, waiting.plan, wanted)
                 self._plans[asked] = _PlanRequest(plan)
@@ -86,18 +86,18 @@ class EngineRequests:
         """Return the states of key groups before a batch, with the plans that were requested."""
         with self._lock:
             self._planned = dict(self._plans)
-        found = {}
+        states = {}
         for group, state in groups.items():
             for asked in (None, group):
                 if asked in self._planned:
                     state = replace(state, plan=self._merged(state.plan, self._planned[asked].plan))
-            found[group] = state
-        return found
+            states[group] = state
+        return states
 
     def first_plan(self, group: int) -> str | None:
         """Return the plans of the first engine of a key group, None = those of the options."""
-        own = self._planned.get(group)
-        return self._later if own is None else self._merged(self._later, own.plan)
+        planned = self._planned.get(group)
+        return self._later if planned is None else self._merged(self._later, planned.plan)
 
     def _merged(self, text: str | None, plan: str) -> str:
         return _merged(self.job.query, self.job.options.plan if text is None else text, plan)
@@ -112,8 +112,8 @@ class EngineRequests:
         with self._lock:
             done = [
                 asked
-                for asked, one in self._planned.items()
-                if (asked is None or asked in groups) and self._plans[asked] is one
+                for asked, request in self._planned.items()
+                if (asked is None or asked in groups) and self._plans[asked] is request
             ]
             for asked in done:
                 which = "all key groups" if asked is None else f"key group {asked}"

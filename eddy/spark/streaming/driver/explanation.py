@@ -52,7 +52,7 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
     """Return a text on the state after a batch: watermark, rows, the key groups of each plan, splits and hot keys."""
     tree, mapped = key_groups.tree, key_groups.partition_map
     engine = Watermarks.from_json(manifest.watermarks).engine
-    rows = sum(one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments)
+    rows = sum(segment.rows for state in manifest.groups.values() for link in state.chain for segment in link.segments)
     plans: dict[str, list[int]] = defaultdict(list)
     for group, state in sorted(manifest.groups.items()):
         plans[state.plan or "the engine's choice"].append(group)
@@ -61,7 +61,7 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
         f"batch {manifest.batch} is committed; watermark {'unknown' if engine is None else engine}; the log keeps"
         f" {rows:,} rows"
     ]
-    lines += [f"  plan {plan}: key groups {ranges(own)}" for plan, own in sorted(plans.items(), key=_by_groups)]
+    lines += [f"  plan {plan}: key groups {ranges(members)}" for plan, members in sorted(plans.items(), key=_by_groups)]
     lines += [f"  without rows: key groups {ranges(idle)}"] * bool(idle)
     for i, (group, along) in enumerate(tree.splits):
         if along < tree.classes:
@@ -70,10 +70,10 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
     for group, stream, _ in tree.dealt:
         name, fragments = key_groups.shares.streams[stream], ranges(tree.fragments(group))
         lines.append(f"  key group {group} is in fragments {fragments}: rows of {name} are dealt to them")
-    lines += [f"  {one}" for one in key_groups.hot]
+    lines += [f"  {hot_group}" for hot_group in key_groups.hot]
     for partition in range(mapped.n):
-        own = [group for group, at in enumerate(mapped.partitions) if at == partition and not tree.is_closed(group)]
-        lines.append(f"  task {partition}: key groups {ranges(own) or 'none'}")
+        groups = [group for group, at in enumerate(mapped.partitions) if at == partition and not tree.is_closed(group)]
+        lines.append(f"  task {partition}: key groups {ranges(groups) or 'none'}")
     return "\n".join(lines)
 
 

@@ -61,8 +61,8 @@ class Feed:
         """Return the parts between two positions for each task, of about the same number of bytes."""
         self._log.refresh()
         for taken in (start, end):
-            self._log.require([one if isinstance(one, int) else 0 for one in taken])
-        self._log.forget([one if isinstance(one, int) else 0 for one in start])
+            self._log.require([place if isinstance(place, int) else 0 for place in taken])
+        self._log.forget([place if isinstance(place, int) else 0 for place in start])
         parts: list[tuple[int, Part]] = []
         for stream, (before, after) in enumerate(zip(start, end, strict=True)):
             if isinstance(after, int):
@@ -73,14 +73,18 @@ class Feed:
             else:
                 begins: dict[str, Any] = before if isinstance(before, dict) else {}
                 ranges = (TopicPart(stream, name, begins.get(name, 0), last) for name, last in after.items())
-                parts += [((one.end - one.start) * MESSAGE_BYTES, one) for one in ranges if one.start < one.end]
+                parts += [
+                    ((topic_part.end - topic_part.start) * MESSAGE_BYTES, topic_part)
+                    for topic_part in ranges
+                    if topic_part.start < topic_part.end
+                ]
         dealt: list[list[Part]] = [[] for _ in range(tasks)]
         load = [0] * tasks
-        for size, part in sorted(parts, key=lambda one: -one[0]):
+        for size, part in sorted(parts, key=lambda sized: -sized[0]):
             least = min(range(tasks), key=load.__getitem__)
             dealt[least].append(part)
             load[least] += size + 1
-        return [sorted(own) for own in dealt]
+        return [sorted(task_parts) for task_parts in dealt]
 
     def _parts(self, stream: int, file: File, tasks: int) -> int:
         """Return the number of tasks that read a file: at most the number of its row groups."""

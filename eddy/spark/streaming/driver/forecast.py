@@ -76,7 +76,7 @@ class Forecasts:
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...]:
         """Return the distance between two sampled rows of each stream, given the rows of the micro-batch by stream."""
-        return tuple(max(1, own // SAMPLE_ROWS) for own in rows)
+        return tuple(max(1, count // SAMPLE_ROWS) for count in rows)
 
     def add(self, rows: Sequence[int], samples: Iterable[Mapping[int, Sample]]) -> None:
         """Take the rows of a micro-batch by stream, and the samples of its tasks."""
@@ -84,8 +84,8 @@ class Forecasts:
         for task in samples:
             for stream, sample in task.items():
                 parts.setdefault(stream, []).append(sample)
-        for stream, own in parts.items():
-            self._samples[stream].append({c: np.concatenate([one[c] for one in own]) for c in own[0]})
+        for stream, of_stream in parts.items():
+            self._samples[stream].append({c: np.concatenate([part[c] for part in of_stream]) for c in of_stream[0]})
         for stream, count in enumerate(rows):
             before = self._rates[stream]
             self._rates[stream] = before + (WEIGHT if before else 1.0) * (count - before)
@@ -109,8 +109,8 @@ class Forecasts:
         """Return the costs of the grid and of hops."""
         measured = self._measured
         grid, hops = measured.grid.factor(GRID), measured.hops.factor(HOPS)
-        own = [one for one in (grid, hops) if one is not None]
-        other = own[0] if own else 1.0
+        factors = [factor for factor in (grid, hops) if factor is not None]
+        other = factors[0] if factors else 1.0
         return (
             measured.grid.costs(GRID, other if grid is None else grid),
             measured.hops.costs(HOPS, other if hops is None else hops),
@@ -125,12 +125,12 @@ class Forecasts:
         if not all(self._samples):
             return None
         streams = self._synopses(self._rates, live)
-        found = Hops(self._nodes, self._planner.starts, dict(enumerate(self._planner.hop_routes(streams))), True)
+        planned = Hops(self._nodes, self._planner.starts, dict(enumerate(self._planner.hop_routes(streams))), True)
         grid, hops = self.costs()
         return Forecast(
-            found,
+            planned,
             grid.seconds(self._grid_work(streams)),
-            hops.seconds(self._hops_work(found, streams)),
+            hops.seconds(self._hops_work(planned, streams)),
             None if present is None else hops.seconds(self._hops_work(present, streams)),
             sum(rows * _moved(self._job.query, self._job.shares, i) for i, rows in enumerate(live)),
         )
@@ -152,14 +152,17 @@ class Forecasts:
         if self._keys is None:
             # Each pair of distributions is compared once.
             self._keys = [
-                {c: distribution(np.concatenate([one[c] for one in kept]), SAMPLES * SAMPLE_ROWS) for c in own}
-                for own, kept in zip(classes_of(self._job.query), self._samples, strict=True)
+                {
+                    c: distribution(np.concatenate([sample[c] for sample in kept]), SAMPLES * SAMPLE_ROWS)
+                    for c in classes
+                }
+                for classes, kept in zip(classes_of(self._job.query), self._samples, strict=True)
             ]
-        found = []
+        synopses = []
         for stream, keys, rate, held in zip(self._job.query.streams, self._keys, rates, live, strict=True):
             rows = max(rate, 1.0)
-            found.append(Synopsis(rows, held + rows, bytes_of_row(stream.schema), keys))
-        return found
+            synopses.append(Synopsis(rows, held + rows, bytes_of_row(stream.schema), keys))
+        return synopses
 
 
 def _moved(query: Query, shares: Shares, stream: int) -> float:

@@ -40,7 +40,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
     said    reports of the tasks in the meeting
     forget  whether the copies in the workers are ignored
     """
-    hops, holdings = plan.hops, [one.holding for one in said]
+    hops, holdings = plan.hops, [answer.holding for answer in said]
     assert hops is not None
     placed = places(hops.partitions, holdings)
     missing = missing_copies(hops, placed, holdings, None if forget else plan.held)
@@ -48,19 +48,19 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
     if missing:
         streams = {stream for _, stream, _ in missing}
         load = [0] * len(said)
-        for one in base_rows(plan.groups, plan.layout.tree, shares, streams):
+        for logged in base_rows(plan.groups, plan.layout.tree, shares, streams):
             task = min(range(len(said)), key=load.__getitem__)
-            base[task].append(one)
-            load[task] += sum(segment.length for segment in one.segments)
+            base[task].append(logged)
+            load[task] += sum(segment.length for segment in logged.segments)
     dealt = _dealt(plan, said)
-    addresses = tuple(one.address for one in said if one.address is not None)
+    addresses = tuple(answer.address for answer in said if answer.address is not None)
     assert len(addresses) == len(said)
     return [
         BatchTask(
             partitions=tuple(node for node, task in enumerate(placed) if task == number),
             tasks=(),
             hand_over=(),
-            drop=tuple(one.engines),
+            drop=tuple(holding.engines),
             hops=HopTask(
                 batch=batch,
                 hops=hops,
@@ -78,18 +78,18 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
                 steps=plan.steps,
             ),
         )
-        for number, one in enumerate(holdings)
+        for number, holding in enumerate(holdings)
     ]
 
 
 def _dealt(plan: BatchPlan, said: Sequence[Said]) -> list[list[Segment]]:
     """Return the segments of the batch that each task distributes: its own, or a share of those that Spark carried."""
-    own = [once(segment for report in one.logged for segment in report.segments) for one in said]
-    if any(own):
-        return own
+    dealt = [once(segment for report in answer.logged for segment in report.segments) for answer in said]
+    if any(dealt):
+        return dealt
     load = [0] * len(said)
     for segment in once(plan.logged.segments):
         task = min(range(len(said)), key=load.__getitem__)
-        own[task].append(segment)
+        dealt[task].append(segment)
         load[task] += segment.length
-    return own
+    return dealt

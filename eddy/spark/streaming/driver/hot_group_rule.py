@@ -155,16 +155,16 @@ class HotGroupRule:
         bound = self.threshold * sum(load.per_group) / partition_map.n
         now = [
             group
-            for group, own in enumerate(load.per_group)
-            if own > bound and own >= LEAST_LOAD and tree.deal_of(group) is None
+            for group, group_load in enumerate(load.per_group)
+            if group_load > bound and group_load >= LEAST_LOAD and tree.deal_of(group) is None
         ]
         self._above = {group: self._above.get(group, 0) + 1 for group in now}
         self._keys = {group: (group in ran and ran[group]["keys"]) or self._keys.get(group, ()) for group in now}
-        self._rows.update({group: one["stream_rows"] for group, one in ran.items()})
+        self._rows.update({group: row["stream_rows"] for group, row in ran.items()})
         cool = [
-            one.group
-            for one in tree.dealt
-            if sum(load.per_group[fragment] for fragment in tree.fragments(one.group)) < bound / 2
+            deal.group
+            for deal in tree.dealt
+            if sum(load.per_group[fragment] for fragment in tree.fragments(deal.group)) < bound / 2
         ]
         self._below = {group: self._below.get(group, 0) + 1 for group in cool}
 
@@ -178,7 +178,11 @@ class HotGroupRule:
         places = sum(tree.is_place(group) for group in range(tree.cells, tree.groups))
         full = tree.groups - places >= GROUPS_FACTOR * tree.cells or len(tree.splits) >= MAX_SPLITS
         for group in self._ripe(load):
-            along = [one for one in directions(tree, shares, group) if not self._stuck(group, one, partition_map, load)]
+            along = [
+                direction
+                for direction in directions(tree, shares, group)
+                if not self._stuck(group, direction, partition_map, load)
+            ]
             if along and not full:
                 return SplitGroup(group, along[0])
             if not along and self.why_whole(tree, group) is None:
@@ -207,20 +211,20 @@ class HotGroupRule:
 
     def changed(self, group: int, batch: int) -> None:
         """Record that a group was split, fragmented or gathered with a batch."""
-        for own in (self._above, self._below, self._keys):
-            own.pop(group, None)
+        for by_group in (self._above, self._below, self._keys):
+            by_group.pop(group, None)
         self._rests_until = batch + self.rest
 
     def hot(self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load) -> list[HotGroup]:
         """Return the groups that had too much load for `patience` batches, and that no split can relieve."""
-        found, mean = [], sum(load.per_group) / partition_map.n
+        hot_groups, mean = [], sum(load.per_group) / partition_map.n
         for group in self._ripe(load):
             along = directions(tree, shares, group)
-            if along and all(self._stuck(group, one, partition_map, load) for one in along):
-                key = next(one for one in self._keys[group] if one.along == along[0])
+            if along and all(self._stuck(group, direction, partition_map, load) for direction in along):
+                key = next(hot_key for hot_key in self._keys[group] if hot_key.along == along[0])
                 why = self.why_whole(tree, group)
-                found.append(HotGroup(group, load.per_group[group] / mean, key.share, key.key, why))
-        return found
+                hot_groups.append(HotGroup(group, load.per_group[group] / mean, key.share, key.key, why))
+        return hot_groups
 
     def _ripe(self, load: Load) -> Iterable[int]:
         ripe = (group for group, batches in self._above.items() if batches >= self.patience and self._keys[group])
@@ -228,5 +232,5 @@ class HotGroupRule:
 
     def _stuck(self, group: int, along: int, partition_map: PartitionMap, load: Load) -> bool:
         """Return whether one key has more load than a partition should have."""
-        share = next((one.share for one in self._keys[group] if one.along == along), 1.0)
+        share = next((hot_key.share for hot_key in self._keys[group] if hot_key.along == along), 1.0)
         return share * load.per_group[group] > self.threshold * sum(load.per_group) / partition_map.n

@@ -22,8 +22,8 @@ def token_after(
     digest.update(f"{before} {watermark}".encode())
     for version in versions:
         digest.update(f" {version.key}".encode())
-    for one in segments:
-        digest.update(f" {one.file} {one.offset} {one.digest}".encode())
+    for segment in segments:
+        digest.update(f" {segment.file} {segment.offset} {segment.digest}".encode())
     return digest.hexdigest()
 
 
@@ -34,28 +34,28 @@ def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: 
     fragment are in the chain of its group, so the fragment has no chain. Children, fragments and gathered groups get
     new tokens. No engine in memory has such a token, so a task loads the group from the log.
     """
-    found = dict(groups)
+    states = dict(groups)
     # One batch may gather a group, split the group, and divide the group in the same way as before.
-    stay = {one for one in before.dealt if one in tree.dealt and not tree.branches(one.group, len(before.splits))}
+    stay = {deal for deal in before.dealt if deal in tree.dealt and not tree.branches(deal.group, len(before.splits))}
     for dealt in set(before.dealt) - stay:
-        own = [found.pop(group) for group in before.fragments(dealt.group) if group in found]
-        if own:
-            due = min((one.due for one in own if one.due is not None), default=None)
-            tokens = " ".join(one.token for one in own)
-            found[dealt.group] = replace(own[0], token=_token(f"{tokens} gathered"), due=due)
+        gathered = [states.pop(group) for group in before.fragments(dealt.group) if group in states]
+        if gathered:
+            due = min((fragment.due for fragment in gathered if fragment.due is not None), default=None)
+            tokens = " ".join(fragment.token for fragment in gathered)
+            states[dealt.group] = replace(gathered[0], token=_token(f"{tokens} gathered"), due=due)
     for i in range(len(before.splits), len(tree.splits)):
         (parent, along), child = tree.splits[i], tree.cells + i
-        if parent in found and along < tree.classes:
-            state = found[parent]
+        if parent in states and along < tree.classes:
+            state = states[parent]
             for bit, group in enumerate((parent, child)):
-                found[group] = replace(state, token=_token(f"{state.token} {i} {along} {bit}"))
+                states[group] = replace(state, token=_token(f"{state.token} {i} {along} {bit}"))
     for dealt in set(tree.dealt) - stay:
-        if dealt.group in found:
-            state = found[dealt.group]
+        if dealt.group in states:
+            state = states[dealt.group]
             for part, group in enumerate(tree.fragments(dealt.group)):
                 token = _token(f"{state.token} dealt {dealt.stream} {dealt.parts} {part}")
-                found[group] = replace(state, token=token, chain=() if part else state.chain)
-    return found
+                states[group] = replace(state, token=token, chain=() if part else state.chain)
+    return states
 
 
 def _token(text: str) -> str:
@@ -94,14 +94,14 @@ def partition_tasks(
         for group, state in groups.items()
         if state.due is not None and watermark is not None and state.due < watermark
     }
-    for group, own in sorted({**waited, **rows}.items()):
+    for group, segments in sorted({**waited, **rows}.items()):
         state = groups.get(group)
         token = None if state is None else state.token
         task = GroupTask(
             group=group,
             before=token,
-            after=token_after(token, own, watermark, versions or ()),
-            segments=tuple(own),
+            after=token_after(token, segments, watermark, versions or ()),
+            segments=tuple(segments),
             plan=first_plan(group) if state is None else state.plan,
             by_log=group in layout.by_log,
             watched=group in layout.watched,
@@ -116,10 +116,10 @@ def partition_tasks(
             forgotten=plan.forgotten,
             watermark=watermark,
             staging=plan.staging,
-            groups=tuple(own),
+            groups=tuple(group_tasks),
             tree=layout.tree,
             versions=versions,
             steps=plan.steps,
         )
-        for partition, own in sorted(by_partition.items())
+        for partition, group_tasks in sorted(by_partition.items())
     ]

@@ -111,24 +111,24 @@ class KeyGroups:
 
     def numbers(self, groups: int | Iterable[int]) -> list[int]:
         """Return the numbers of groups. Raises SparkJoinError for a group that does not exist."""
-        own = [_number(one, "key group") for one in (groups if isinstance(groups, Iterable) else [groups])]
-        for group in own:
+        numbers = [_number(number, "key group") for number in (groups if isinstance(groups, Iterable) else [groups])]
+        for group in numbers:
             self.partition_map.check_group(group)
-        return own
+        return numbers
 
     def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
         """Move groups to a partition from the next batch on; see `StreamingJoinQuery.move`."""
         check_how(how)
-        own, partition = self.numbers(groups), _number(to, "partition")
+        numbers, partition = self.numbers(groups), _number(to, "partition")
         with self._lock:
-            self.partition_map.with_moves(dict.fromkeys(own, partition))
-            self._moves.update({group: _Request(partition, how) for group in own})
+            self.partition_map.with_moves(dict.fromkeys(numbers, partition))
+            self._moves.update({group: _Request(partition, how) for group in numbers})
 
     def rebalance(self) -> None:
         """Distribute the groups by their load from the next batch on."""
         with self._lock:
             moves = self.partition_map.moved(balanced(self.partition_map, self.load))
-            self._moves.update({one.group: _Request(one.receiver, "state") for one in moves})
+            self._moves.update({move.group: _Request(move.receiver, "state") for move in moves})
 
     def split(self, group: int) -> None:
         """Split a group from the next batch on; see `StreamingJoinQuery.split`."""
@@ -146,7 +146,7 @@ class KeyGroups:
         stream = self._rule.deal(group) if deal is None else names.index(deal)
         if (why := undealt[stream]) is not None:
             raise SparkJoinError(f"key group {group} cannot be divided into fragments by stream {deal!r}: {why}")
-        partitions = None if to is None else tuple(_number(one, "partition") for one in to)
+        partitions = None if to is None else tuple(_number(partition, "partition") for partition in to)
         if partitions == ():
             raise SparkJoinError("fragment: to=[] names no partition for a further fragment; name one or more")
         self._ask(FragmentGroup(group, stream, 2 if partitions is None else 1 + len(partitions), partitions))
@@ -179,8 +179,8 @@ class KeyGroups:
             raise SparkJoinError(
                 f"key group {group} cannot be split: the query has no equality, so its rows have no key to split by"
             )
-        found = directions(tree, self.shares, group) if 0 <= group < tree.groups else []
-        return found[0] if found else 0  # the tree refuses the split with the reason
+        along = directions(tree, self.shares, group) if 0 <= group < tree.groups else []
+        return along[0] if along else 0  # the tree refuses the split with the reason
 
     # A batch
 
@@ -193,7 +193,7 @@ class KeyGroups:
             if due is not None and not self._wishes:
                 now = self._changed(now, due, "rule")
             planned = self._planned_map(now.partition_map, now.load, batch)
-            wanted = planned.with_moves({group: one.to for group, one in self._moves.items()})
+            wanted = planned.with_moves({group: request.to for group, request in self._moves.items()})
             moves = []
             for group, sender, receiver in now.partition_map.moved(wanted):
                 asked = self._moves.get(group)
@@ -202,8 +202,8 @@ class KeyGroups:
                     KeyGroupChange("move", group, sender, receiver, how, "rule" if asked is None else "request")
                 )
             changes = (*now.changes, *moves)
-            by_log = {one.group for one in changes if one.how == "jit"}
-            by_log.update(one.child for one in changes if one.child is not None and one.kind != "gather")
+            by_log = {change.group for change in changes if change.how == "jit"}
+            by_log.update(change.child for change in changes if change.child is not None and change.kind != "gather")
             return KeyGroupLayout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
 
     def _changed(self, now: KeyGroupLayout, wish: Wish, by: str) -> KeyGroupLayout:
@@ -217,7 +217,9 @@ class KeyGroups:
             tree, old, new = tree.gather(group), tree.fragments(group), [group]
             mapped, load = now.partition_map, now.load.regrouped(old, new)
             at = mapped.partitions
-            changes = [KeyGroupChange("gather", group, at[one], at[group], "jit", by, one) for one in old[1:]]
+            changes = [
+                KeyGroupChange("gather", group, at[fragment], at[group], "jit", by, fragment) for fragment in old[1:]
+            ]
             return KeyGroupLayout(tree, mapped, load, (*now.changes, *changes))
         if isinstance(wish, SplitGroup):
             along = self._direction(tree, group) if wish.along is None else wish.along
@@ -232,14 +234,15 @@ class KeyGroups:
         load = now.load.regrouped([group], new)
         to = self._emptiest(mapped, load, new[1:]) if to is None else to
         changes = [
-            KeyGroupChange(kind, group, sender, one, "jit", by, child) for child, one in zip(new[1:], to, strict=True)
+            KeyGroupChange(kind, group, sender, receiver, "jit", by, child)
+            for child, receiver in zip(new[1:], to, strict=True)
         ]
         mapped = mapped.with_moves(dict(zip(new[1:], to, strict=True)))
         return KeyGroupLayout(tree, mapped, load, (*now.changes, *changes))
 
     def _emptiest(self, mapped: PartitionMap, load: Load, children: Sequence[int]) -> tuple[int, ...]:
         """Return a partition for each group: in turn, the emptiest one without the groups that follow."""
-        loads, found = load.of_partitions(mapped), []
+        loads, chosen = load.of_partitions(mapped), []
         sizes = [mapped.partitions.count(partition) for partition in range(mapped.n)]
         for child in children:
             loads[mapped.partitions[child]] -= load.per_group[child]
@@ -248,8 +251,8 @@ class KeyGroups:
             emptiest = min(range(mapped.n), key=lambda partition: (loads[partition], sizes[partition]))
             loads[emptiest] += load.per_group[child]
             sizes[emptiest] += 1
-            found.append(emptiest)
-        return tuple(found)
+            chosen.append(emptiest)
+        return tuple(chosen)
 
     def _planned_map(self, mapped: PartitionMap, load: Load, batch: int) -> PartitionMap:
         """Return the partition map of the rebalancer."""
@@ -278,15 +281,17 @@ class KeyGroups:
                 load.fullness(layout.partition_map),
             )
             moves, wishes = self._planned
-            self._moves = {group: one for group, one in self._moves.items() if moves.get(group) is not one}
+            self._moves = {group: request for group, request in self._moves.items() if moves.get(group) is not request}
             del self._wishes[:wishes]
             self._planned = {}, 0
             self._by_log = layout.by_log - ran.keys()
             self.tree, self.partition_map, self.load = layout.tree, layout.partition_map, load
-            for one in layout.changes:
-                if one.kind != "move":
-                    self._rule.changed(one.group, batch)
-                    LOG.info("%s: batch %d: key group %d: %s %d", self._title, batch, one.group, one.kind, one.child)
+            for change in layout.changes:
+                if change.kind != "move":
+                    self._rule.changed(change.group, batch)
+                    LOG.info(
+                        "%s: batch %d: key group %d: %s %d", self._title, batch, change.group, change.kind, change.child
+                    )
             self._rule.saw(self.tree, self.partition_map, load, ran)
             refused = self._find_hot(batch)
         self.records.committed(batch, layout.changes, ran, fullness, load.batches, commit_s)
@@ -297,8 +302,8 @@ class KeyGroups:
     def figures(self, layout: KeyGroupLayout) -> dict[str, int]:
         """Return the figures of a batch: groups that moved, groups that were split, fragments of key groups after it,
         and groups that one key overloads."""
-        kinds = Counter(one.kind for one in layout.changes)
-        fragments = sum(one.parts for one in layout.tree.dealt)
+        kinds = Counter(change.kind for change in layout.changes)
+        fragments = sum(deal.parts for deal in layout.tree.dealt)
         return {
             "moved": kinds["move"],
             "split": kinds["split"],
@@ -308,12 +313,18 @@ class KeyGroups:
 
     def _find_hot(self, batch: int) -> list[HotGroup]:
         """Find the groups that one key overloads; return the new ones that are not divided into fragments."""
-        before = {(one.group, one.key) for one in self.hot}
+        before = {(hot_group.group, hot_group.key) for hot_group in self.hot}
         self.hot = self._rule.hot(self.tree, self.shares, self.partition_map, self.load)
-        new = [one for one in self.hot if (one.group, one.key) not in before]
-        for one in new:
-            LOG.log(logging.INFO if one.why is None else logging.WARNING, "%s: batch %d: %s", self._title, batch, one)
-        for group in {group for group, _ in before} - {one.group for one in self.hot}:
+        new = [hot_group for hot_group in self.hot if (hot_group.group, hot_group.key) not in before]
+        for hot_group in new:
+            LOG.log(
+                logging.INFO if hot_group.why is None else logging.WARNING,
+                "%s: batch %d: %s",
+                self._title,
+                batch,
+                hot_group,
+            )
+        for group in {group for group, _ in before} - {hot_group.group for hot_group in self.hot}:
             if self.tree.deal_of(group) is None:
                 LOG.info("%s: batch %d: no key of key group %d is too frequent any more", self._title, batch, group)
-        return [one for one in new if one.why is not None]
+        return [hot_group for hot_group in new if hot_group.why is not None]

@@ -49,11 +49,11 @@ class JobLateOutput:
         """Number of late rows of each stream since the start."""
         return {stream.name: count for stream, count in zip(self._query.streams, self._counts, strict=True)}
 
-    def count(self, batch: int, found: Iterable[Mapping[int, LateCount]]) -> None:
+    def count(self, batch: int, counts: Iterable[Mapping[int, LateCount]]) -> None:
         """Add the late rows of a committed batch, given the counts of its tasks; log the first late row of each
         stream."""
         sums: dict[int, LateCount] = {}
-        for part in found:
+        for part in counts:
             for i, count in part.items():
                 sums[i] = sums.get(i, LateCount()).plus(count)
         for i, (rows, behind) in sorted(sums.items()):

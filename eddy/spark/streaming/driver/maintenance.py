@@ -51,7 +51,7 @@ class Maintenance:
         them."""
         job = context.job
         self._latest: dict[int, Chosen] = {
-            i: partial(latest, one) for i, one in enumerate(job.query.streams) if isinstance(one, Table)
+            i: partial(latest, stream) for i, stream in enumerate(job.query.streams) if isinstance(stream, Table)
         }
         self._ties = {i: partial(sort_ties, job, i) for i in job.query.versioned_at}
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
@@ -65,16 +65,16 @@ class Maintenance:
 
     def compacted(self, groups: Mapping[int, GroupState]) -> dict[int, GroupState]:
         """Return the states with finished compactions applied."""
-        found = dict(groups)
+        states = dict(groups)
         if self._thread is not None and not self._thread.is_alive():
             for group, link in self._links.items():
-                state, replaced = found[group], self._compacting[group]
+                state, replaced = states[group], self._compacting[group]
                 # Links that were pruned in the meantime hold only dead rows.
-                older = tuple(one for one in state.chain if one.batch < replaced[0].batch)
-                newer = tuple(one for one in state.chain if one.batch > replaced[-1].batch)
-                found[group] = replace(state, chain=(*older, *([link] if link.segments else []), *newer))
+                older = tuple(kept for kept in state.chain if kept.batch < replaced[0].batch)
+                newer = tuple(kept for kept in state.chain if kept.batch > replaced[-1].batch)
+                states[group] = replace(state, chain=(*older, *([link] if link.segments else []), *newer))
             self._thread, self._links = None, {}
-        return found
+        return states
 
     def begin(self, manifest: Manifest, frontier: int | None) -> None:
         """Begin the work after a commit, which runs while Spark plans the next micro-batch.
@@ -87,16 +87,16 @@ class Maintenance:
 
     def _latest_versions(self, frontier: int | None) -> dict[int, Chosen]:
         """Return by versioned table what returns the versions that a row may still get."""
-        job, found = self._context.job, dict[int, Chosen]()
-        for one in job.query.as_of_joins:
-            table = job.query.streams[one.table]
+        job, chosen = self._context.job, dict[int, Chosen]()
+        for join in job.query.as_of_joins:
+            table = job.query.streams[join.table]
             assert isinstance(table, VersionedTable)
-            assert one.at is not None
-            span = self.spans[one.at]
+            assert join.at is not None
+            span = self.spans[join.at]
             limit = None if frontier is None or span is None else frontier - span
-            times = cast(Callable[[pa.RecordBatch], np.ndarray], partial(job.positions, stream=one.table))
-            found[one.table] = partial(latest_versions, table, times, limit)
-        return found
+            times = cast(Callable[[pa.RecordBatch], np.ndarray], partial(job.positions, stream=join.table))
+            chosen[join.table] = partial(latest_versions, table, times, limit)
+        return chosen
 
     def check(self) -> None:
         """Wait until the work after the last commit is done; raise its error."""
@@ -106,7 +106,7 @@ class Maintenance:
 
     def _work(self, manifest: Manifest, horizon: Horizon, bounds: frozenset[int]) -> None:
         self._context.sink.clean(manifest.batch)
-        in_use = {one.file for chain in self._compacting.values() for link in chain for one in link.segments}
+        in_use = {segment.file for chain in self._compacting.values() for link in chain for segment in link.segments}
         if self._name is not None:
             in_use.add(self._name)
         retain(self._context.checkpoint, self._keep, in_use=in_use if self._thread is not None else ())
@@ -142,15 +142,15 @@ class Maintenance:
         try:
             with locations.reader(job.logged) as reader, locations.writer(self._name) as writer:
                 links = {}
-                wanted = [one for chain in self._compacting.values() for link in chain for one in link.segments]
-                if sum(one.length for one in wanted) <= TOGETHER_BYTES:
+                wanted = [segment for chain in self._compacting.values() for link in chain for segment in link.segments]
+                if sum(segment.length for segment in wanted) <= TOGETHER_BYTES:
                     reader.expect(wanted)
                 for group, chain in self._compacting.items():
 
-                    def own(segment: Segment, rows: pa.RecordBatch, group: int = group) -> pa.RecordBatch:
+                    def of_group(segment: Segment, rows: pa.RecordBatch, group: int = group) -> pa.RecordBatch:
                         return own_rows(job, tree, group, segment.stream, segment.splits, rows)
 
-                    among = (writer, group, own, len(tree.splits))
+                    among = (writer, group, of_group, len(tree.splits))
                     links[group] = compact(reader, chain, job.positions, horizon, *among)
                 writer.finish()
                 self._links = links

@@ -164,7 +164,7 @@ class Meetings:
             if current.over:
                 return
             current.over = True
-            sockets = [own for own, _ in current.sockets.values()]
-        for one in sockets:
+            sockets = [connection for connection, _ in current.sockets.values()]
+        for connection in sockets:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)

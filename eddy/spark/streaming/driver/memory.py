@@ -43,13 +43,13 @@ def fair(bound: int, needs: Sequence[int]) -> list[int]:
 def shares(bound: int, holdings: Sequence[Holding]) -> list[int]:
     """Return the share of the worker of each task; the shares on a host add up to the bound at most."""
     tasks: dict[str, list[int]] = defaultdict(list)
-    for task, one in enumerate(holdings):
-        tasks[one.host].append(task)
-    found = [0] * len(holdings)
-    for own in tasks.values():
-        for task, share in zip(own, fair(bound, [holdings[task].nbytes for task in own]), strict=True):
-            found[task] = share
-    return found
+    for task, holding in enumerate(holdings):
+        tasks[holding.host].append(task)
+    by_task = [0] * len(holdings)
+    for host_tasks in tasks.values():
+        for task, share in zip(host_tasks, fair(bound, [holdings[task].nbytes for task in host_tasks]), strict=True):
+            by_task[task] = share
+    return by_task
 
 
 class HostMemory(NamedTuple):
@@ -70,20 +70,20 @@ class HostMemory(NamedTuple):
 
 def by_host(reports: Sequence[MemoryReport]) -> dict[str, HostMemory]:
     """Return the figures of each host."""
-    found: dict[str, list[MemoryReport]] = defaultdict(list)
-    for one in reports:
-        found[one.host].append(one)
+    hosts: dict[str, list[MemoryReport]] = defaultdict(list)
+    for report in reports:
+        hosts[report.host].append(report)
     return {
         host: HostMemory(
-            len(own),
-            min((one.share for one in own if one.share is not None), default=None),
-            sum(one.live for one in own),
-            sum(one.nbytes for one in own),
-            sum(one.peak for one in own),
-            sum(one.spilled for one in own),
-            sum(one.spilled_bytes for one in own),
+            len(host_reports),
+            min((report.share for report in host_reports if report.share is not None), default=None),
+            sum(report.live for report in host_reports),
+            sum(report.nbytes for report in host_reports),
+            sum(report.peak for report in host_reports),
+            sum(report.spilled for report in host_reports),
+            sum(report.spilled_bytes for report in host_reports),
         )
-        for host, own in sorted(found.items())
+        for host, host_reports in sorted(hosts.items())
     }
 
 
@@ -91,12 +91,12 @@ def memory_figures(reports: Sequence[MemoryReport]) -> dict[str, int]:
     """Return the figures of a micro-batch: of the fullest host, and sums over all hosts."""
     hosts = by_host(reports).values()
     return {
-        "memory_bytes": max((one.nbytes for one in hosts), default=0),
-        "memory_peak_bytes": max((one.peak for one in hosts), default=0),
-        "spilled_bytes": sum(one.spilled_bytes for one in hosts),
-        "trims": sum(one.trims for one in reports),
-        "spills": sum(one.spills for one in reports),
-        "drops": sum(one.drops for one in reports),
+        "memory_bytes": max((host.nbytes for host in hosts), default=0),
+        "memory_peak_bytes": max((host.peak for host in hosts), default=0),
+        "spilled_bytes": sum(host.spilled_bytes for host in hosts),
+        "trims": sum(report.trims for report in reports),
+        "spills": sum(report.spills for report in reports),
+        "drops": sum(report.drops for report in reports),
     }
 
 
@@ -107,24 +107,27 @@ def explain_memory(memory: int | None, reports: Sequence[MemoryReport], hits: Se
     """
     bound = "no bound" if memory is None else f"{bytes_text(memory)} for the engines of each host"
     lines = [f"memory: {bound}"]
-    for host, one in by_host(reports).items():
-        share = "" if one.share is None else f", each {bytes_text(one.share)} or more"
-        spilled = f"; {one.spilled} spilled in {bytes_text(one.spilled_bytes)} of files" if one.spilled else ""
+    for host, figures in by_host(reports).items():
+        share = "" if figures.share is None else f", each {bytes_text(figures.share)} or more"
+        spilled = (
+            f"; {figures.spilled} spilled in {bytes_text(figures.spilled_bytes)} of files" if figures.spilled else ""
+        )
         lines.append(
-            f"  host {host}: {one.live} engines in {bytes_text(one.nbytes)}, at most {bytes_text(one.peak)} during the"
-            f" batch{spilled}; {one.workers} workers{share}"
+            f"  host {host}: {figures.live} engines in {bytes_text(figures.nbytes)}, at most"
+            f" {bytes_text(figures.peak)} during the"
+            f" batch{spilled}; {figures.workers} workers{share}"
         )
     joins = sum(count for _, count in hits)
     if joins:
-        found = ", ".join(f"{name} {count:,.0f} ({count / joins:.0%})" for name, count in hits)
-        lines.append(f"  engines since the start: {found}")
+        sources = ", ".join(f"{name} {count:,.0f} ({count / joins:.0%})" for name, count in hits)
+        lines.append(f"  engines since the start: {sources}")
     return "\n".join(lines)
 
 
 def too_small(memory: int, reports: Sequence[MemoryReport], largest: tuple[int, int]) -> str | None:
     """Return a warning if the largest engine (key group, bytes) does not fit into a share; else None."""
     group, nbytes = largest
-    least = min((one.share for one in reports if one.share is not None), default=None)
+    least = min((report.share for report in reports if report.share is not None), default=None)
     if least is None or nbytes <= least:
         return None
     return (

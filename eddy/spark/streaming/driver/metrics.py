@@ -167,22 +167,22 @@ class Metrics:
         groups   the rows of its key groups
         seconds  of its steps by name
         """
-        busy = [one["ready_seconds"] + one["join_seconds"] for one in groups]
+        busy = [group["ready_seconds"] + group["join_seconds"] for group in groups]
         slowest = max(range(len(busy)), key=busy.__getitem__) if busy else None
         mean = sum(busy) / len(busy) if busy else 0.0
         row = {
             "batch": manifest.batch,
             "rows": sum(logged.rows),
-            "results": sum(one["results"] for one in groups),
+            "results": sum(group["results"] for group in groups),
             "log_bytes": logged.bytes,
             "groups": len(groups),
-            **{source: sum(one["source"] == source for one in groups) for source in SOURCES},
+            **{source: sum(group["source"] == source for group in groups) for source in SOURCES},
             **figures,
-            "transitions": sum(one["transitions"] for one in groups),
+            "transitions": sum(group["transitions"] for group in groups),
             "state_rows": sum(
-                one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments
+                segment.rows for state in manifest.groups.values() for link in state.chain for segment in link.segments
             ),
-            "state_bytes": sum(one["state_bytes"] for one in groups),
+            "state_bytes": sum(group["state_bytes"] for group in groups),
             **memory_figures(self.memory),
             "slowest_group": None if slowest is None else groups[slowest]["group"],
             "slowest_share": None if slowest is None else busy[slowest] / mean,
@@ -196,9 +196,9 @@ class Metrics:
                 self._groups.append(pa.concat_tables(self._fresh).combine_chunks())
                 self._fresh = []
             self._batches.append(row)
-            self._nodes = [one for one in groups if one["group"] is None]
-            self._newest.update({one["group"]: one for one in groups if one["group"] is not None})
-            self._changes.extend(one for one in groups if one["transitions"])
+            self._nodes = [group for group in groups if group["group"] is None]
+            self._newest.update({group["group"]: group for group in groups if group["group"] is not None})
+            self._changes.extend(group for group in groups if group["transitions"])
             self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
             self.published_at = time.time()
             self._logged[manifest.batch] = replace(logged, segments=())  # a thousand batches have many segments
@@ -245,8 +245,8 @@ class Metrics:
     def row(self, batch: int | None = None) -> dict[str, Any] | None:
         """Return the row of a batch, or of the newest batch; None if the row is not in memory."""
         with self._lock:
-            found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
-            return next((dict(one) for one in found), None)
+            rows = (row for row in reversed(self._batches) if batch is None or row["batch"] == batch)
+            return next((dict(row) for row in rows), None)
 
     def totals(self) -> dict[str, float]:
         """Return the number of batches since the start as "batches", and the sums of their figures by column."""

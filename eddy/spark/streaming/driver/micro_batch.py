@@ -103,10 +103,10 @@ class MicroBatches:
             mapped, load = PartitionMap.even(groups, settings.partitions), Load.none(groups)
             placed = None
         else:
-            found = resume(self.manifest, job, context.checkpoint.manifests, self.EXTRA)
-            self._watermarks = found.watermarks.resumed(time.time())
-            tree, load, placed = found.tree, found.load, found.placement
-            mapped = found.partition_map.with_partitions(settings.partitions)
+            resumed = resume(self.manifest, job, context.checkpoint.manifests, self.EXTRA)
+            self._watermarks = resumed.watermarks.resumed(time.time())
+            tree, load, placed = resumed.tree, resumed.load, resumed.placement
+            mapped = resumed.partition_map.with_partitions(settings.partitions)
         self.key_groups = KeyGroups(
             self.title, job.shares, tree, mapped, load, settings.rebalancer, self._why_undealt()
         )
@@ -132,7 +132,7 @@ class MicroBatches:
         self._forget = False
         locations.delete_old_engines()
         self._check_groups()
-        context.sink.prepare(schema=job.output_schema, owner=locations.state, scratch=locations.root)
+        context.sink.prepare(schema=job.output_schema, job=locations.state, scratch=locations.root)
         self._events = Events(self.title, self._memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context, settings.partitions)
@@ -153,11 +153,11 @@ class MicroBatches:
         manifest = self.manifest
         if manifest is None:
             return None
-        due = [one for one in self._context.changes if one.batch is None or one.batch > manifest.batch]
+        due = [change for change in self._context.changes if change.batch is None or change.batch > manifest.batch]
         if not due:
             return None
-        fresh = any(one.how == "immediate" for one in due)
-        groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
+        fresh = any(change.how == "immediate" for change in due)
+        groups = {} if fresh else {group: replace(state, plan=None) for group, state in manifest.groups.items()}
         # Rows of the new query may not be dealt in the same way, and the steps of its join have other places.
         extra = {**manifest.extra, "placement": UNPLACED}
         self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt, extra=extra)
@@ -183,18 +183,18 @@ class MicroBatches:
 
         Raises StreamingStateError for a file that is missing, damaged, or in the place of another one.
         """
-        found = self._context.checkpoint.late_files(stream)
-        for path in found:
+        paths = self._context.checkpoint.late_files(stream)
+        for path in paths:
             check_late_file(path)
-        return found
+        return paths
 
     def failed_files(self) -> list[Path]:
         """Return the files of failed rows of all committed batches; the files are checked as in `late_files`."""
-        found = self._context.checkpoint.late_files(None)
-        found += self._context.checkpoint.failed_groups()
-        for path in found:
+        paths = self._context.checkpoint.late_files(None)
+        paths += self._context.checkpoint.failed_groups()
+        for path in paths:
             check_late_file(path)
-        return found
+        return paths
 
     @property
     def failed_count(self) -> int:
@@ -235,8 +235,8 @@ class MicroBatches:
         hops = self.placing.hops
         if hops is not None:
             return dict.fromkeys(range(hops.partitions), operator_texts(job.query, job.shares, hops.operators()))
-        own = grid_operators(job.query, job.shares)
-        return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
+        operators = grid_operators(job.query, job.shares)
+        return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), operators)
 
     def transition(self, plan: str, groups: int | Iterable[int] | None) -> None:
         """Change the plan of key groups with the next batch; see `StreamingJoinQuery.transition`."""
@@ -328,9 +328,9 @@ class MicroBatches:
             plan, reports = self._join_inputs(batch, layout)
         else:
             plan, reports = self._join_rows(batch, layout, frame)
-        shown = [one for report in reports for one in report.groups]
-        groups = [one for one in shown if one["group"] is not None]
-        load = layout.load.after({one["group"]: cost_of(one) for one in groups})
+        shown = [row for report in reports for row in report.groups]
+        groups = [row for row in shown if row["group"] is not None]
+        load = layout.load.after({row["group"]: cost_of(row) for row in groups})
         manifest = self._manifest(batch, plan, load, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
@@ -339,7 +339,7 @@ class MicroBatches:
         self.requests.committed(manifest.groups)
         if reports:  # else no row came, and all engines and copies are unchanged
             self._held = None if plan.hops is None else plan.token
-        self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
+        self.key_groups.committed(batch, layout, load, {row["group"]: row for row in groups}, committed_at - joined_at)
         self._measured(plan, reports)
         self._late.count(batch, (report.late_rows for report in reports))
         self._late.count_failed(batch, sum(file.rows for file in manifest.late if file.stream is None))
@@ -354,7 +354,7 @@ class MicroBatches:
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._events.recoveries(self._context.checkpoint.recoveries)
         self._events.batch(batch, groups, layout)
-        lost = [one["partition"] for one in shown if one["group"] is None and one["source"] == LOADED]
+        lost = [row["partition"] for row in shown if row["group"] is None and row["source"] == LOADED]
         if lost and plan.held is not None:
             LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
 
@@ -372,7 +372,7 @@ class MicroBatches:
             return
         if isinstance(sink, GroupsSink):
             sink.committed(manifest)
-            results = [one.file for one in manifest.results]
+            results = [file.file for file in manifest.results]
             sink.check(manifest.batch, results, self._context.checkpoint.is_published(manifest.batch))
             self._context.checkpoint.recoveries += sink.recoveries
         elif manifest.extra[GROUPS_BEGIN] is not None:
@@ -385,18 +385,18 @@ class MicroBatches:
         if not reports or not self.placing.measures:
             return
         live = plan.live_rows(self._context.job.shares)
-        ran = [one for report in reports for one in report.groups]
+        ran = [row for report in reports for row in report.groups]
         # The time to load or make an engine or a copy does not depend on the placement.
-        usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
-        seconds = sum(one.cpu_s for one in reports) if usual else None
-        self.placing.saw(plan.logged.rows, live, [one.samples for one in reports], seconds)
+        usual = ran and all(row["source"] in (LIVE, MAPPED) for row in ran)
+        seconds = sum(report.cpu_s for report in reports) if usual else None
+        self.placing.saw(plan.logged.rows, live, [report.samples for report in reports], seconds)
 
     def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:
         """Return figures of a batch for its metrics."""
         return {
             "placement": "grid" if plan.hops is None else "hops",
-            "shipped_bytes": sum(one.shipped for one in reports),
-            "late": sum(count.rows for one in reports for count in one.late_rows.values()),
+            "shipped_bytes": sum(report.shipped for report in reports),
+            "late": sum(count.rows for report in reports for count in report.late_rows.values()),
             **self.key_groups.figures(plan.layout),
         }
 
@@ -424,7 +424,7 @@ class MicroBatches:
         if remote is not None and not one_host(self._context.spark):
             remote.fetch_staged(manifest.batch)
         try:
-            sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
+            sink.publish(manifest.batch, [file.file for file in manifest.results], self._context.spark)
         except Exception as problem:
             if error_of_worker(problem) is not None or self.stopping.stopped():
                 raise
@@ -454,7 +454,7 @@ class MicroBatches:
         end, ends = self._feed.end(batch)
 
         def plan(said: Sequence[Said]) -> BatchPlan:
-            logged = LogReport.of((one for task in said for one in task.logged), streams)
+            logged = LogReport.of((report for task in said for report in task.logged), streams)
             return self._plan(batch, layout, logged, end, ends)
 
         return self._run_tasks(batch, layout, lambda tasks: self._feed.deal(start, end, tasks), plan)
@@ -472,29 +472,31 @@ class MicroBatches:
 
         def decide(said: Sequence[Said]) -> list[BatchTask]:
             plans.append(plan(said))
-            made, holdings = plans[-1], [one.holding for one in said]
+            made, holdings = plans[-1], [answer.holding for answer in said]
             if made.hops is not None:
                 return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
-                holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            lack = [policy is not None and one.policy != policy.number for one in holdings]
+                holdings = [replace(holding, engines=dict.fromkeys(holding.engines, "")) for holding in holdings]
+            lack = [policy is not None and holding.policy != policy.number for holding in holdings]
             # An engine of another policy is loaded from the log by a worker that did not have it.
             works = [
-                replace(one, policy=policy if lacks else None)
-                for one, lacks in zip(self._distribute(made, holdings, not any(lack)), lack, strict=True)
+                replace(work, policy=policy if lacks else None)
+                for work, lacks in zip(self._distribute(made, holdings, not any(lack)), lack, strict=True)
             ]
             if self._memory is None:
                 return works
-            return [replace(one, share=own) for one, own in zip(works, shares(self._memory, holdings), strict=True)]
+            return [
+                replace(work, share=share) for work, share in zip(works, shares(self._memory, holdings), strict=True)
+            ]
 
         def orders(tasks: int) -> list[Orders]:
-            return [Orders(batch, own, layout.tree, hops is not None) for own in deal(tasks)]
+            return [Orders(batch, parts, layout.tree, hops is not None) for parts in deal(tasks)]
 
         with self._described(batch, "join"):
             done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
         self._forget = False
-        self.metrics.memory = [one.memory for one in done]
-        return plans[-1], [report for one in done for report in one.partitions]
+        self.metrics.memory = [task_report.memory for task_report in done]
+        return plans[-1], [report for task_report in done for report in task_report.partitions]
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding], movable: bool) -> list[BatchTask]:
         """Return the work of each task; `movable`: see `distribute`."""

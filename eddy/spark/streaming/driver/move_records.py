@@ -148,28 +148,39 @@ class MoveRecords:
         before, predicted, measured = fullness
         with self._lock:
             made = []
-            for one in changes:
+            for change in changes:
                 number, self._made = self._made, self._made + 1
                 made.append(number)
-                own = (number, batch, one.kind, one.group, one.sender, one.receiver, one.child, one.how, one.by, None)
-                self._moves.append(dict(zip(HISTORY.names, (*own, before, predicted, None), strict=True)))
-                to = "driver" if one.child is None else f"key groups {one.group} and {one.child}"
-                self._say(number, batch, one.group, _ASKED[one.kind], one.by, to)
-                if one.child is None:
-                    self._awaited[one.group] = number, f"partition {one.sender}"
+                row = (
+                    number,
+                    batch,
+                    change.kind,
+                    change.group,
+                    change.sender,
+                    change.receiver,
+                    change.child,
+                    change.how,
+                    change.by,
+                    None,
+                )
+                self._moves.append(dict(zip(HISTORY.names, (*row, before, predicted, None), strict=True)))
+                to = "driver" if change.child is None else f"key groups {change.group} and {change.child}"
+                self._say(number, batch, change.group, _ASKED[change.kind], change.by, to)
+                if change.child is None:
+                    self._awaited[change.group] = number, f"partition {change.sender}"
                 else:
-                    self._awaited[one.group] = number, "log"
-                    if one.kind == "gather":
-                        self._awaited.pop(one.child, None)
+                    self._awaited[change.group] = number, "log"
+                    if change.kind == "gather":
+                        self._awaited.pop(change.child, None)
                     else:
-                        self._awaited[one.child] = number, "log"
+                        self._awaited[change.child] = number, "log"
             for group, metrics in sorted(ran.items()):
                 if group in self._awaited:
                     self._receive(batch, group, metrics)
-            for number, one in zip(made, changes, strict=True):
-                self._say(number, batch, one.group, "ReactivatePartitions", "driver", "all partitions", 0, commit_s)
+            for number, change in zip(made, changes, strict=True):
+                self._say(number, batch, change.group, "ReactivatePartitions", "driver", "all partitions", 0, commit_s)
             if made:
-                moves = [one for one in self._moves if one["move"] in made]
+                moves = [record for record in self._moves if record["move"] in made]
                 self._to_measure.append((loads + MEASURED_AFTER, moves))
             while self._to_measure and self._to_measure[0][0] <= loads:
                 for move in self._to_measure.popleft()[1]:
@@ -178,8 +189,8 @@ class MoveRecords:
     def refused(self, batch: int, group: int, partition: int, why: str, fullness: float) -> None:
         """Record that a group with a hot key is not divided into fragments, and the reason."""
         with self._lock:
-            own = (None, batch, "fragment", group, partition, None, None, None, "rule", why, fullness, None, None)
-            self._moves.append(dict(zip(HISTORY.names, own, strict=True)))
+            row = (None, batch, "fragment", group, partition, None, None, None, "rule", why, fullness, None, None)
+            self._moves.append(dict(zip(HISTORY.names, row, strict=True)))
 
     def _receive(self, batch: int, group: int, metrics: Mapping[str, Any]) -> None:
         """Record the origin of a group's engine when the group runs for the first time after its move."""
@@ -220,4 +231,4 @@ class MoveRecords:
     def newest(self, most: int) -> list[dict[str, Any]]:
         """Return the newest rows of `history`, at most `most`, oldest first."""
         with self._lock:
-            return [dict(one) for one in list(self._moves)[-most:]]
+            return [dict(row) for row in list(self._moves)[-most:]]

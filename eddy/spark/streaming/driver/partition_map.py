@@ -112,7 +112,7 @@ class PartitionMap:
             homeless += owned[partition][room[partition] :]
         open_places = [partition for partition in range(n) for _ in range(room[partition] - len(owned[partition]))]
         placed = dict(zip(sorted(homeless), open_places, strict=True))
-        return PartitionMap(tuple(placed.get(group, own) for group, own in enumerate(self.partitions)), n)
+        return PartitionMap(tuple(placed.get(group, current) for group, current in enumerate(self.partitions)), n)
 
     def _check_partition(self, group: int, partition: int) -> None:
         if not 0 <= partition < self.n:

@@ -125,7 +125,9 @@ class Placing:
         """Request another placement from the next micro-batch on."""
         if isinstance(placement, Mapping):
             # The caller may change its plan object later, so the checked plan is copied and the copy runs.
-            placement = {head: tuple(own) if isinstance(own, Iterable) else own for head, own in placement.items()}
+            placement = {
+                head: tuple(route) if isinstance(route, Iterable) else route for head, route in placement.items()
+            }
         check_streaming(self._job, placement, self._memory)
         with self._lock:
             self._asked = placement
@@ -162,16 +164,16 @@ class Placing:
             now = own_hops(self._job.query, nearest(self._job.query), self._nodes, timed=True)
         if not self._fresh:
             return now
-        found, self._fresh = forecasts.forecast(self._live, now), False
-        if found is None:
+        forecast, self._fresh = forecasts.forecast(self._live, now), False
+        if forecast is None:
             return now
-        self._forecast = found
-        ways: list[tuple[float, Hops | None]] = [(found.hops_s, found.hops)]
+        self._forecast = forecast
+        ways: list[tuple[float, Hops | None]] = [(forecast.hops_s, forecast.hops)]
         if asked == "auto":
-            ways.append((found.grid_s, None))
-        least, best = min(ways, key=lambda one: one[0])
-        present = found.grid_s if found.present_s is None else found.present_s
-        pays = least * WORTH < present and (present - least) * HORIZON > found.rebuilt_s
+            ways.append((forecast.grid_s, None))
+        least, best = min(ways, key=lambda way: way[0])
+        present = forecast.grid_s if forecast.present_s is None else forecast.present_s
+        pays = least * WORTH < present and (present - least) * HORIZON > forecast.rebuilt_s
         self._better = self._better + 1 if pays and not self._rest else 0
         if self._better < PATIENCE:
             return now
@@ -211,15 +213,17 @@ class Placing:
     def explain(self) -> str:
         """Return a text on the placement."""
         with self._lock:
-            asked, found, hops = self._asked, self._forecast, self.hops
+            asked, forecast, hops = self._asked, self._forecast, self.hops
         how = f"{asked!r}" if isinstance(asked, str) else "a plan for each head"
         why = self._why_grid(asked) if asked == "auto" else None
         lines = [f"placement: {_kind(hops)}; {how} is asked for{'' if why is None else f', and {why}'}"]
         if hops is not None:
-            labels = [f"[{one}]" for one in self._job.shares.classes]
+            labels = [f"[{key_class}]" for key_class in self._job.shares.classes]
             lines += hops.lines(self._job.query.graph.names, labels)
-        if found is not None and self._forecasts is not None:
-            lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
+        if forecast is not None and self._forecasts is not None:
+            lines.append(
+                f"  predicted per micro-batch: {forecast.grid_s:.3g} s in the grid, {forecast.hops_s:.3g} s in hops"
+            )
         if self._forecasts is not None:
             grid, hop = len(self._measured.grid), len(self._measured.hops)
             lines.append(f"  costs fitted to the micro-batches of this join: {grid} in the grid, {hop} in hops")

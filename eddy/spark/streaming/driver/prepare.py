@@ -66,7 +66,7 @@ def prepare(
                 " needs a classic session in this process: use eddy.spark.session()"
             )
     ordered = in_query_order(query, frames)
-    declared = {name: own[time] for name, time, own in _watermarks(query, ordered) if time in own}
+    declared = {name: by_time[time] for name, time, by_time in _watermarks(query, ordered) if time in by_time}
     rules = make_rules(query, streaming, declared)
     session = ordered[0].sparkSession
     locations = _locations(streaming, session)
@@ -85,7 +85,7 @@ def prepare(
     usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
     groups = usual if partitioning.key_groups is None else partitioning.key_groups
     job = make_job(query, options=engines, partitions=groups)
-    check_texts(query, ordered, [one.names for one in job.inputs])
+    check_texts(query, ordered, [schema.names for schema in job.inputs])
     if groups > job.shares.partitions and partitioning.key_groups is not None:
         raise SparkJoinError(
             f"key_groups={groups}: the query has no equality to partition by, so all streams meet in one key group;"
@@ -134,5 +134,5 @@ def _watermarks(query: Query, frames: Sequence[DataFrame]) -> Iterator[tuple[str
 
 
 def _usual_groups(query: Query, session: SparkSession) -> int:
-    everywhere = any(len(one.columns) == len(query.streams) for one in query.partition_classes)
+    everywhere = any(len(key_class.columns) == len(query.streams) for key_class in query.partition_classes)
     return max(KEY_GROUPS, GROUPS_PER_TASK * parallelism(session)) if everywhere else COPIED_KEY_GROUPS

@@ -31,18 +31,18 @@ def observed(query: Query, logged: DataFrame) -> DataFrame:
 
     metrics = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("rows", "bytes")]
     for i, stream in enumerate(query.streams):
-        own = F.col("stream") == i
-        metrics.append(F.coalesce(F.sum(F.when(own, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
-        metrics.append(F.max(F.when(own, F.col("last"))).alias(f"last of {stream.name}"))
+        of_stream = F.col("stream") == i
+        metrics.append(F.coalesce(F.sum(F.when(of_stream, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
+        metrics.append(F.max(F.when(of_stream, F.col("last"))).alias(f"last of {stream.name}"))
     return logged.observe(OBSERVED, *metrics)
 
 
 def _observed(query: Query, logged: LogReport) -> dict[str, Any]:
     """Return the same metrics of rows that the workers read."""
-    found: dict[str, Any] = {"rows": sum(logged.rows), "bytes": logged.bytes}
+    metrics: dict[str, Any] = {"rows": sum(logged.rows), "bytes": logged.bytes}
     for stream, rows, last in zip(query.streams, logged.rows, logged.greatest, strict=True):
-        found |= {f"rows of {stream.name}": rows, f"last of {stream.name}": last}
-    return found
+        metrics |= {f"rows of {stream.name}": rows, f"last of {stream.name}": last}
+    return metrics
 
 
 def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> dict[str, Any]:
@@ -52,24 +52,24 @@ def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> di
     with the one state of the join, and `eventTime`, in ticks of the query's common time type. "eddy" is the row of
     `batches()`, None for a batch that is not in memory.
     """
-    found = dict(progress)
-    row, logged = metrics.row(found["batchId"]), metrics.logged(found["batchId"])
-    found["eddy"] = row
+    extended = dict(progress)
+    row, logged = metrics.row(extended["batchId"]), metrics.logged(extended["batchId"])
+    extended["eddy"] = row
     if row is None or logged is None:
-        return found
+        return extended
     # Spark has rows here; the progress has plain dicts.
-    seen = {name: one.asDict() for name, one in (found.get("observedMetrics") or {}).items()}
-    found["observedMetrics"] = {OBSERVED: _observed(query, logged), **seen}
-    if not found.get("numInputRows"):
-        found["numInputRows"] = row["rows"]
-        took = found["durationMs"].get("triggerExecution", 0) / 1000
-        found["processedRowsPerSecond"] = row["rows"] / took if took else 0.0
+    seen = {name: spark_row.asDict() for name, spark_row in (extended.get("observedMetrics") or {}).items()}
+    extended["observedMetrics"] = {OBSERVED: _observed(query, logged), **seen}
+    if not extended.get("numInputRows"):
+        extended["numInputRows"] = row["rows"]
+        took = extended["durationMs"].get("triggerExecution", 0) / 1000
+        extended["processedRowsPerSecond"] = row["rows"] / took if took else 0.0
     times = [last for last in logged.greatest if last is not None]
     if times:
-        found["eventTime"] = {"max": str(max(times))}
+        extended["eventTime"] = {"max": str(max(times))}
         if row["watermark"] is not None:
-            found["eventTime"]["watermark"] = str(row["watermark"])
-    found["stateOperators"] = [
+            extended["eventTime"]["watermark"] = str(row["watermark"])
+    extended["stateOperators"] = [
         {
             "operatorName": "eddyJoin",
             "numRowsTotal": row["state_rows"],
@@ -82,4 +82,4 @@ def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> di
             },
         }
     ]
-    return found
+    return extended

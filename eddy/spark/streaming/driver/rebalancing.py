@@ -222,7 +222,9 @@ class Automatic:
         loads = load.of_partitions(partition_map)
         mean = sum(loads) / len(loads)
         bound = self.threshold * mean
-        free = [group for group, own in enumerate(load.per_group) if own > 0 and self._rested(group, batch)]
+        free = [
+            group for group, group_load in enumerate(load.per_group) if group_load > 0 and self._rested(group, batch)
+        ]
         moves: dict[int, int] = {}
         while len(moves) < self.max_moves:
             sender, receiver = loads.index(max(loads)), loads.index(min(loads))

@@ -57,25 +57,25 @@ def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, For
     """
     try:
         fields({**_EXTRA, **(more or {})})(manifest.extra, "extra")
-        found = Resumed(
+        resumed = Resumed(
             Watermarks.from_json(manifest.watermarks),
             SplitTree(job.shares.partitions, len(job.shares.counts), manifest.splits, manifest.dealt),
             PartitionMap(manifest.partition_map, manifest.extra["partitions"]),
             Load.from_json(manifest.extra["load"]),
             restored(job.query, manifest.extra["placement"], "extra.placement"),
         )
-        _check(manifest, found, job)
+        _check(manifest, resumed, job)
     except (FormError, SparkJoinError, PlanError) as problem:
         raise StreamingStateError(
             f"{directory}: the manifest of batch {manifest.batch} does not fit this join: {problem}; restore it and its"
             " copy from a backup, or start with a new checkpoint"
         ) from problem
-    return found
+    return resumed
 
 
-def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
-    groups, streams, graph = found.tree.groups, len(job.query.streams), job.query.graph
-    origin = cache(found.tree.origin)
+def _check(manifest: Manifest, resumed: Resumed, job: Job) -> None:
+    groups, streams, graph = resumed.tree.groups, len(job.query.streams), job.query.graph
+    origin = cache(resumed.tree.origin)
 
     @cache
     def check_plan(plan: str) -> None:
@@ -88,10 +88,12 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
         if not holds:
             raise FormError(otherwise)
 
-    require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
-    for what, length in (("partitions", found.partition_map.groups), ("loads", len(found.load.per_group))):
+    require(
+        len(resumed.watermarks.marks) == streams, f"{len(resumed.watermarks.marks)} watermarks for {streams} streams"
+    )
+    for what, length in (("partitions", resumed.partition_map.groups), ("loads", len(resumed.load.per_group))):
         require(length == groups, f"{length} {what} of key groups, but the join has {groups} key groups")
-    for group, stream, _ in found.tree.dealt:
+    for group, stream, _ in resumed.tree.dealt:
         require(stream < streams, f"key group {group} is in fragments by stream {stream}")
         why = why_undealt(job.query, stream)
         require(why is None, f"key group {group} is in fragments, but {why}")
@@ -99,16 +101,16 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
     require(taken is None or len(taken) == streams, f"positions {taken} of inputs for {streams} streams")
     for group, state in manifest.groups.items():
         require(group < groups, f"key group {group}, but the join has {groups} key groups")
-        if found.tree.is_place(group):
-            own = found.tree.fragments(found.tree.owner(group))
-            require(group in own and not state.chain, f"key group {group} is no fragment, or has rows of its own")
+        if resumed.tree.is_place(group):
+            fragments = resumed.tree.fragments(resumed.tree.split_group(group))
+            require(group in fragments and not state.chain, f"key group {group} is no fragment, or has rows of its own")
         if state.plan is not None:
             check_plan(state.plan)
         for link in state.chain:
             late = link.late_below
             marks = streams if late is None else len(late)
             require(marks == streams, f"key group {group} has {marks} late marks for {streams} streams")
-            for one in link.segments:
-                where = f"key group {group} has a segment of group {one.group}, stream {one.stream}"
-                known = one.splits <= len(found.tree.splits) and one.group == origin(group, one.splits)
-                require(known and one.stream < streams, f"{where} in {one.file!r}")
+            for segment in link.segments:
+                where = f"key group {group} has a segment of group {segment.group}, stream {segment.stream}"
+                known = segment.splits <= len(resumed.tree.splits) and segment.group == origin(group, segment.splits)
+                require(known and segment.stream < streams, f"{where} in {segment.file!r}")

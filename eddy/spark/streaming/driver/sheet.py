@@ -114,17 +114,17 @@ def _figures(batches: MicroBatches, published: float | None) -> Iterator[Metric]
 
 def _plans(query: Query, groups: list[dict[str, Any]]) -> Iterator[PlanDrawing]:
     of_plan: dict[str, list[int]] = defaultdict(list)
-    for one in groups:
-        of_plan[one["plan"]].append(one["group"])
+    for row in groups:
+        of_plan[row["plan"]].append(row["group"])
     if not of_plan:
         yield PlanDrawing(
             "join graph", "no micro-batch has run", tuple(graph_svg(join) for join in _joins(query, None))
         )
-    common = sorted(of_plan.items(), key=lambda one: (-len(one[1]), one[0]))
-    for k, (plan, own) in enumerate(common[:PLANS]):
+    common = sorted(of_plan.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    for k, (plan, members) in enumerate(common[:PLANS]):
         joins = _joins(query, plan)
         graphs = tuple(map(graph_svg, joins)) if k == 0 else ()
-        yield PlanDrawing(f"key groups {ranges(sorted(own))}", plan, (*graphs, *map(plan_svg, joins)))
+        yield PlanDrawing(f"key groups {ranges(sorted(members))}", plan, (*graphs, *map(plan_svg, joins)))
 
 
 def _joins(query: Query, plan: str | None) -> list[JoinPlan]:
@@ -145,17 +145,17 @@ def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Pag
         "Changes of plan, newest first",
         ("batch", "key group", "plan", "why"),
         [
-            (one["batch"], one["group"], one["plan"], one["reason"])
-            for one in reversed(batches.metrics.newest_changes())
+            (row["batch"], row["group"], row["plan"], row["reason"])
+            for row in reversed(batches.metrics.newest_changes())
         ],
     )
     moves = batches.key_groups.records.newest(NEWEST)
-    yield PageTable("Moves, splits and fragments, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
-    yield PageTable("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
+    yield PageTable("Moves, splits and fragments, newest first", _MOVE, [_row(move, _MOVE) for move in reversed(moves)])
+    yield PageTable("Key groups", _GROUP, [_row(row, _GROUP) for row in sorted(groups, key=lambda row: row["group"])])
     nodes = batches.metrics.newest_nodes()
-    yield PageTable("Nodes", ("node", *_NODE), [(one["partition"], *_row(one, _NODE)) for one in nodes])
+    yield PageTable("Nodes", ("node", *_NODE), [(node["partition"], *_row(node, _NODE)) for node in nodes])
     newest = reversed(batches.metrics.rows(NEWEST))
-    yield PageTable("Micro-batches, newest first", _BATCH, [_row(one, _BATCH) for one in newest])
+    yield PageTable("Micro-batches, newest first", _BATCH, [_row(batch, _BATCH) for batch in newest])
     yield PageTable("Late rows", ("stream", "late rows"), list(batches.late_counts.items()))
     yield PageTable("Repaired", ("what",), [(text,) for text in batches.recoveries])
 

@@ -174,8 +174,8 @@ class StreamingJoinQuery(Uncopied):
         progress = self._inner.lastProgress
         if progress is None:
             return None
-        found, metrics = completed(progress, self._batches.query, self._batches.metrics), self._batches.metrics
-        return {**found, "eddy": found["eddy"] or metrics.row()}
+        extended, metrics = completed(progress, self._batches.query, self._batches.metrics), self._batches.metrics
+        return {**extended, "eddy": extended["eddy"] or metrics.row()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
@@ -186,7 +186,9 @@ class StreamingJoinQuery(Uncopied):
         `eventTime` has the greatest event time and the watermark, in ticks; `observedMetrics["eddy"]` has the rows and
         the greatest event time of each stream.
         """
-        return [completed(one, self._batches.query, self._batches.metrics) for one in self._inner.recentProgress]
+        return [
+            completed(progress, self._batches.query, self._batches.metrics) for progress in self._inner.recentProgress
+        ]
 
     # Of the join
 
@@ -285,7 +287,7 @@ class StreamingJoinQuery(Uncopied):
         state = "no micro-batch has run" if batch is None else f"after micro-batch {batch:.0f}"
         lines = [f"StreamingJoinQuery {sheet.name}, {'ended' if self._batches.closed else 'running'}, {state}"]
         lines.append(f"  {', '.join(f'{sheet.value(name) or 0:,.0f} {name}' for name in ('rows', 'results', 'late'))}")
-        return "\n".join([*lines, *(f"  plan {one.plan}: {one.title}" for one in sheet.plans)])
+        return "\n".join([*lines, *(f"  plan {drawing.plan}: {drawing.title}" for drawing in sheet.plans)])
 
     def _repr_html_(self) -> str:
         sheet = join_sheet(self.name or self._batches.checkpoint, self._batches)
@@ -299,7 +301,7 @@ class StreamingJoinQuery(Uncopied):
         Raises SparkJoinError for an unknown stream, and StreamingStateError for a file of late rows that is missing or
         damaged.
         """
-        names = [own.name for own in self._batches.query.streams]
+        names = [query_stream.name for query_stream in self._batches.query.streams]
         if stream not in names:
             raise SparkJoinError(f"late({stream!r}): the query has no such stream; its streams are {', '.join(names)}")
         schema = self._batches.query.streams[names.index(stream)].late_schema

@@ -117,7 +117,7 @@ class Watermarks:
         rows_at = tuple(old if new is None else now_s for old, new in zip(self.rows_at, batch_greatest, strict=True))
         greatest = tuple(_later(old, new) for old, new in zip(self.greatest, batch_greatest, strict=True))
         # The mark that follows from each stream's own rows; None for a stream without rows so far.
-        own = [
+        stream_marks = [
             None if most is None or ticks is None else max(LEAST, most - ticks)
             for most, ticks in zip(greatest, rules.lateness, strict=True)
         ]
@@ -130,14 +130,14 @@ class Watermarks:
 
         if rules.policy == "per-source":
             # A mark never decreases, even if it advanced while its source was idle, or under other rules.
-            own = [_later(old, new) for old, new in zip(self.marks, own, strict=True)]
+            stream_marks = [_later(old, new) for old, new in zip(self.marks, stream_marks, strict=True)]
         timed = [stream for stream, ticks in enumerate(rules.lateness) if ticks is not None]
-        held = [own[stream] for stream in timed if waited_for(stream)]
+        held = [stream_marks[stream] for stream in timed if waited_for(stream)]
         known = [mark for mark in held if mark is not None]
         engine = self.engine
         if known and len(known) == len(held):
             engine = _later(engine, min(known))
-        marks = own if rules.policy == "per-source" else list(self.marks)
+        marks = stream_marks if rules.policy == "per-source" else list(self.marks)
         # The engines have evicted rows before their watermark, so older rows of every stream are late.
         passed = tuple(_later(mark, engine) if i in timed else None for i, mark in enumerate(marks))
         return Watermarks(greatest, rows_at, passed, engine, begun, now_s)
@@ -197,10 +197,10 @@ class Watermarks:
         )
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return one if other is None else int(other)  # JSON has no NumPy integers
-    return max(one, int(other))
+def _later(mark: int | None, other: int | None) -> int | None:
+    if mark is None or other is None:
+        return mark if other is None else int(other)  # JSON has no NumPy integers
+    return max(mark, int(other))
 
 
 def make_rules(
@@ -235,10 +235,10 @@ def make_rules(
         ticks[name] = _span_ticks(query, name, span)
     if query.graph.timed:
         for name, delay in (declared or {}).items():
-            own = query.ticks(delay, None, f"delay of withWatermark of stream {name}")
+            delay_ticks = query.ticks(delay, None, f"delay of withWatermark of stream {name}")
             if name not in spans and not ticks[name]:
-                ticks[name] = own
-            elif ticks[name] != own:
+                ticks[name] = delay_ticks
+            elif ticks[name] != delay_ticks:
                 LOG.warning(
                     "stream %s: withWatermark declares a delay of %s, and lateness= has another value, which counts: %d"
                     " ticks of the time column; leave one of them out",

@@ -123,7 +123,7 @@ class StreamingJoin:
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
             how = self.settings.streaming.change
             changes = changes_of(self.checkpoint, self.job, groups, transport, how) if begun else ()
-            changed = any(one.batch is None for one in changes)
+            changed = any(change.batch is None for change in changes)
             if begun and not changed:
                 remedy = self._remedy() if make_batches is MicroBatches else ""
                 checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
@@ -168,7 +168,8 @@ class StreamingJoin:
         if finish:
             self._check_finish()
         places = {
-            stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
+            stream.name: source.place
+            for stream, source in zip(self.job.query.streams, self.carried.inputs, strict=True)
         }
         return inputs_frame(self.spark, self.checkpoint / "files", places, finish, now)
 
@@ -231,7 +232,7 @@ def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
         raise SparkJoinError(
             "trigger: once=True needs Spark 4.2 or newer; pass availableNow=True, which takes its place"
         )
-    if sum(one is not None for one in trigger.values()) > 1:
+    if sum(argument is not None for argument in trigger.values()) > 1:
         raise SparkJoinError(f"trigger: {' and '.join(trigger)} exclude each other; pass one of them")
     if "finish" in trigger:
         raise SparkJoinError("finish: the input of a hub, whose queries come and go, does not end; leave it out")

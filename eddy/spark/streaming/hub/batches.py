@@ -108,10 +108,10 @@ class HubBatches(MicroBatches):
     def _owned(
         self, batch: int, plan: BatchPlan, reports: Sequence[PartitionReport]
     ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
-        found: dict[str, VersionReport] = defaultdict(VersionReport)
+        by_version: dict[str, VersionReport] = defaultdict(VersionReport)
         for report in reports:
-            for key, own in report.versions.items():
-                found[key].add(own)
-        files, saved = self._queries.owned(batch, plan.watermarks, found)
+            for key, version_report in report.versions.items():
+                by_version[key].add(version_report)
+        files, saved = self._queries.owned(batch, plan.watermarks, by_version)
         self._maintenance.spans, self._maintenance.bounds = self._queries.spans(), self._queries.bounds()
         return files, {"hub": saved}

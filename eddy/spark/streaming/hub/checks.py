@@ -20,8 +20,8 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -
     if plain != columns_of(query):
         raise QueryError(
             f"query {name!r}: the results of the new version have the columns"
-            f" {', '.join(' '.join(one) for one in columns_of(query))}, and those of the old one"
-            f" {', '.join(' '.join(one) for one in plain)}; a sink takes one kind of rows: start the new query under"
+            f" {', '.join(' '.join(pair) for pair in columns_of(query))}, and those of the old one"
+            f" {', '.join(' '.join(pair) for pair in plain)}; a sink takes one kind of rows: start the new query under"
             " another name, and stop the old one"
         )
 

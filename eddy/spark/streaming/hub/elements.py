@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eddy.queries.changes import How
-from eddy.queries.life import Stop
+from eddy.queries.lineage import Stop
 from eddy.query.query import Query
 from eddy.spark.streaming.sinks import Sink
 
@@ -83,20 +83,22 @@ class Elements:
         """Call a function with each element whose position is reached, and remove the element."""
         left: list[Element] = []
         held: set[str] = set()
-        for one in self.waiting:
-            if one.name in held or not one.when.reached(batch, watermark):
-                held.add(one.name)
-                left.append(one)
+        for element in self.waiting:
+            if element.name in held or not element.when.reached(batch, watermark):
+                held.add(element.name)
+                left.append(element)
             else:
-                act(one)
+                act(element)
         self.waiting = left
 
     def newest_query(self, name: str) -> Query | None:
         """Return the query of the newest waiting start or change of a name, None without one."""
-        found = [one.query for one in self.waiting if one.name == name and not isinstance(one, StopElement)]
-        return found[-1] if found else None
+        queries = [
+            element.query for element in self.waiting if element.name == name and not isinstance(element, StopElement)
+        ]
+        return queries[-1] if queries else None
 
     def ends(self, name: str) -> bool:
         """Return whether the newest waiting element of a name stops it."""
-        own = [one for one in self.waiting if one.name == name]
-        return bool(own) and isinstance(own[-1], StopElement)
+        waiting = [element for element in self.waiting if element.name == name]
+        return bool(waiting) and isinstance(waiting[-1], StopElement)

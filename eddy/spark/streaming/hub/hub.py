@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.log import refusals
 from eddy.queries.changes import CHANGES, How
-from eddy.queries.life import State, Stop
+from eddy.queries.lineage import State, Stop
 from eddy.query.query import Query
 from eddy.show.html import table
 from eddy.spark.columns import check_frame
@@ -80,12 +80,14 @@ class Hub(Uncopied):
         self, spark: SparkSession, sources: Sequence[Source], checkpoint: str | Path, **options: Unpack[HubKeywords]
     ) -> None:
         self._streams = HubStreams(sources)
-        for one in sources:
-            check_frame(f"stream {one.stream.name!r}", one.frame)
-            if not one.frame.isStreaming:
-                raise SparkJoinError(f"stream {one.stream.name!r}: its DataFrame is a batch one; use spark.readStream")
+        for source in sources:
+            check_frame(f"stream {source.stream.name!r}", source.frame)
+            if not source.frame.isStreaming:
+                raise SparkJoinError(
+                    f"stream {source.stream.name!r}: its DataFrame is a batch one; use spark.readStream"
+                )
         given = options_of({**options, "checkpoint": checkpoint, "placement": "grid"})
-        self._prepared = prepare(self._streams.base, {one.stream.name: one.frame for one in sources}, *given)
+        self._prepared = prepare(self._streams.base, {source.stream.name: source.frame for source in sources}, *given)
         self._sinks = QuerySinks()
         self._queries = HubQueries(self._streams, self._sinks)
         self._running: StreamingJoinQuery | None = None
@@ -172,10 +174,10 @@ class Hub(Uncopied):
         return {name: HubQuery(self, name) for name in self._queries.names()}
 
     def __getitem__(self, name: str) -> HubQuery:
-        found = self.queries
-        if name not in found:
-            raise InputError(f"there is no query {name!r}; there are {', '.join(found) or 'none'}")
-        return found[name]
+        queries = self.queries
+        if name not in queries:
+            raise InputError(f"there is no query {name!r}; there are {', '.join(queries) or 'none'}")
+        return queries[name]
 
     def history(self) -> pa.Table:
         """Return the elements that took effect since this start of the hub, and the ends of drains.
@@ -188,11 +190,16 @@ class Hub(Uncopied):
         running = self._running
         state = "not started" if running is None else "running" if running.isActive else "ended"
         lines = [f"Hub of {', '.join(self._streams.keys)}, {state}"]
-        lines += [f"  {one.name}: {one.state}, {one.results:,} results, {one.query!r}" for one in self.queries.values()]
+        lines += [
+            f"  {handle.name}: {handle.state}, {handle.results:,} results, {handle.query!r}"
+            for handle in self.queries.values()
+        ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [(one.name, one.state, f"{one.results:,}", repr(one.query)) for one in self.queries.values()]
+        rows = [
+            (handle.name, handle.state, f"{handle.results:,}", repr(handle.query)) for handle in self.queries.values()
+        ]
         return f"<div>{table(('query', 'state', 'results', 'text'), rows)}</div>"
 
     # Methods for the handles
@@ -230,16 +237,16 @@ class HubQuery(Uncopied):
     def state(self) -> State:
         """The state of the query: "scheduled", "running", "draining", "changing" or "stopped"."""
         with self._hub._queries.lock:
-            life = self._hub._queries.life(self.name)
-            if life is None or (not life.live and self.waiting):
+            lineage = self._hub._queries.lineage(self.name)
+            if lineage is None or (not lineage.live and self.waiting):
                 return "scheduled"
-            return life.state
+            return lineage.state
 
     @property
     def query(self) -> Query | None:
         """The query of the newest version that has begun, None before the start."""
-        life = self._hub._queries.life(self.name)
-        return None if life is None else life.query
+        lineage = self._hub._queries.lineage(self.name)
+        return None if lineage is None else lineage.query
 
     @property
     def waiting(self) -> int:
@@ -252,10 +259,10 @@ class HubQuery(Uncopied):
 
         Only a warm start or a handover uses rows from before the start.
         """
-        life = self._hub._queries.life(self.name)
-        if life is None or not life.versions[-1].warm or life.complete_from == -FOREVER:
+        lineage = self._hub._queries.lineage(self.name)
+        if lineage is None or not lineage.versions[-1].warm or lineage.complete_from == -FOREVER:
             return None
-        return life.complete_from
+        return lineage.complete_from
 
     @property
     def results(self) -> int:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from eddy.log import LOG
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.life import Life
+from eddy.queries.lineage import Lineage
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
@@ -35,7 +35,7 @@ from eddy.spark.streaming.hub.checks import check_columns, columns_of, require_e
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
-from eddy.spark.streaming.hub.saved import check_saved, saved_life
+from eddy.spark.streaming.hub.saved import check_saved, saved_lineage
 from eddy.spark.streaming.hub.sources import HubStreams
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
@@ -51,13 +51,13 @@ Spans = tuple[int | None, ...]
 class _RunningVersion(NamedTuple):
     """A version in force: its query, and its key in messages to the workers."""
 
-    life: Life
+    lineage: Lineage
     version: Version
     key: str
 
 
 class HubQueries:
-    """All queries of a hub, and the host of their lives. Positions are micro-batches.
+    """All queries of a hub, and the host of their lineages. Positions are micro-batches.
 
     position  the newest micro-batch that has begun, or the first micro-batch of this start
     """
@@ -70,7 +70,7 @@ class HubQueries:
         self.results: Counter[str] = Counter()
         """Number of results by query since the start."""
         self._next = 0
-        self._lives: dict[str, Life] = {}
+        self._lineages: dict[str, Lineage] = {}
         self._elements = Elements()
         self._numbers: dict[str, int] = {}
         self._history: list[tuple[int, str, int, str]] = []
@@ -99,8 +99,8 @@ class HubQueries:
     def check(self, element: Element) -> None:
         """Raise InputError or QueryError for an impossible element."""
         name = element.name
-        life = self._lives.get(name)
-        live = life is not None and bool(life.live)
+        lineage = self._lineages.get(name)
+        live = lineage is not None and bool(lineage.live)
         newest = self._elements.newest_query(name)
         if isinstance(element, StartElement):
             self.streams.check(name, element.query)
@@ -109,7 +109,7 @@ class HubQueries:
             return
         if not (live or newest is not None) or self._elements.ends(name):
             raise InputError(f"query {name!r} has stopped, or is to stop; start it again")
-        old = newest if newest is not None else life.query if life is not None else None
+        old = newest if newest is not None else lineage.query if lineage is not None else None
         assert old is not None
         if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
@@ -122,36 +122,45 @@ class HubQueries:
     def waiting(self, name: str) -> int:
         """Return the number of elements of a query that have not taken effect."""
         with self.lock:
-            return sum(one.name == name for one in self._elements.waiting)
+            return sum(element.name == name for element in self._elements.waiting)
 
-    def life(self, name: str) -> Life | None:
-        """Return the life of the newest query of a name, None before its start."""
+    def lineage(self, name: str) -> Lineage | None:
+        """Return the lineage of the newest query of a name, None before its start."""
         with self.lock:
-            return self._lives.get(name)
+            return self._lineages.get(name)
 
     def names(self) -> list[str]:
         """Return the names of all queries."""
         with self.lock:
-            return list(dict.fromkeys([*self._lives, *(one.name for one in self._elements.waiting)]))
+            return list(dict.fromkeys([*self._lineages, *(element.name for element in self._elements.waiting)]))
 
     def rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, newest version, results and text of each query that has begun."""
         with self.lock:
             return [
-                (one.name, one.state, one.versions[-1].number, self.results[one.name], repr(one.query))
-                for one in self._lives.values()
+                (
+                    lineage.name,
+                    lineage.state,
+                    lineage.versions[-1].number,
+                    self.results[lineage.name],
+                    repr(lineage.query),
+                )
+                for lineage in self._lineages.values()
             ]
 
     def lines(self) -> list[str]:
         """Return a line of text on each query."""
         with self.lock:
-            lives = [life for life in self._lives.values() if life.live]
-        return [f"query {one.name}: {one.state}, version {one.versions[-1].number}: {one.query!r}" for one in lives]
+            lineages = [lineage for lineage in self._lineages.values() if lineage.live]
+        return [
+            f"query {lineage.name}: {lineage.state}, version {lineage.versions[-1].number}: {lineage.query!r}"
+            for lineage in lineages
+        ]
 
     def history(self) -> pa.Table:
         """Return the elements that took effect, and the ends of versions, since this start of the hub."""
         with self.lock:
-            rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history]
+            rows = [dict(zip(HISTORY.names, row, strict=True)) for row in self._history]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     # A micro-batch, in the thread of the streaming query
@@ -163,32 +172,32 @@ class HubQueries:
             self._greatest = before.greatest
             self._elements.take(batch, before.engine, self._apply)
             self._running = [
-                _RunningVersion(life, version, self._keys[version])
-                for life in self._lives.values()
-                for version in life.live
+                _RunningVersion(lineage, version, self._keys[version])
+                for lineage in self._lineages.values()
+                for version in lineage.live
                 if version.start is not None
             ]
-            self.sinks.serving = frozenset(one.life.name for one in self._running)
+            self.sinks.serving = frozenset(running.lineage.name for running in self._running)
 
     def _apply(self, element: Element) -> None:
         name = element.name
-        life = self._lives.get(name)
+        lineage = self._lineages.get(name)
         try:
             if isinstance(element, StartElement):
-                if life is not None and life.live:
+                if lineage is not None and lineage.live:
                     raise InputError(f"query {name!r} has not stopped yet")
                 version = self.make(self._numbers.get(name, 0), element.query, self.position, element.warm)
-                self._lives[name] = Life(self, name, version)
+                self._lineages[name] = Lineage(self, name, version)
                 self.sinks.put(name, element.sink, element.query.output_schema)
                 usual = "warm start" if element.warm else "fresh start"
                 self.note(self.position, name, version.number, element.event or usual, 0)
-            elif life is None or not life.live:
+            elif lineage is None or not lineage.live:
                 raise InputError(f"query {name!r} has stopped")
             elif isinstance(element, ChangeElement):
-                life.change_at(element.query, element.how, self.position)
+                lineage.change_at(element.query, element.how, self.position)
             else:
-                life.stop_at(element.how, self.position)
-            self._numbers[name] = self._lives[name].versions[-1].number + 1
+                lineage.stop_at(element.how, self.position)
+            self._numbers[name] = self._lineages[name].versions[-1].number + 1
         except EddyError as problem:
             # An earlier element, or the end of a drain, has made this element impossible after it was given.
             LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
@@ -204,20 +213,20 @@ class HubQueries:
                     start=version.start or 0,
                     warm=version.warm,
                     drain=None if version.drain is None else version.drain.at,
-                    staging=self.sinks.staging_of(life.name, batch),
+                    staging=self.sinks.staging_of(lineage.name, batch),
                     splits=any(
                         link.old is version and link.change.at_result and link.change.drains
-                        for link in life.successions
+                        for link in lineage.successions
                     ),
-                    query=life.name,
+                    query=lineage.name,
                 )
-                for life, version, key in self._running
+                for lineage, version, key in self._running
             )
 
     def blobs(self) -> dict[str, bytes]:
         """Return the queries in force as bytes, by the keys of their versions."""
         with self.lock:
-            return {one.key: self._blobs[one.key] for one in self._running}
+            return {running.key: self._blobs[running.key] for running in self._running}
 
     def owned(
         self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
@@ -229,8 +238,8 @@ class HubQueries:
         """
         with self.lock:
             files = self._count(batch, reports)
-            for life in {one.life.name: one.life for one in self._running}.values():
-                self._end(life, batch + 1, after.engine)
+            for lineage in {running.lineage.name: running.lineage for running in self._running}.values():
+                self._end(lineage, batch + 1, after.engine)
             spans = self.spans()
             for i, span in enumerate(spans):
                 if span is not None and after.engine is not None:
@@ -240,46 +249,48 @@ class HubQueries:
 
     def _count(self, batch: int, reports: Mapping[str, VersionReport]) -> tuple[OutputFile, ...]:
         """Return the files that count; the first result of a new version may end older ones with this micro-batch."""
-        found = {one: reports.get(one.key, VersionReport()) for one in self._running}
+        reported = {running: reports.get(running.key, VersionReport()) for running in self._running}
         stopped: set[Version] = set()
         drained: set[Version] = set()
-        for one, report in found.items():
+        for running, report in reported.items():
             if report.rows + report.alone_rows:
-                for link in one.life.successions:
-                    if link.new is one.version and link.change.at_result:
+                for link in running.lineage.successions:
+                    if link.new is running.version and link.change.at_result:
                         (drained if link.change.drains else stopped).add(link.old)
-                one.life.at_result(one.version, batch)
+                running.lineage.at_result(running.version, batch)
         files: list[OutputFile] = []
-        for one, report in found.items():
-            if one.version in stopped:
-                self._history.append((batch, one.life.name, one.version.number, "end"))
+        for running, report in reported.items():
+            if running.version in stopped:
+                self._history.append((batch, running.lineage.name, running.version.number, "end"))
                 continue
-            own = report.files if one.version in drained else [*report.files, *report.alone]
-            files += [replace(file, file=f"{one.life.name}/{file.file}") for file in own]
-            self.results[one.life.name] += report.rows + (0 if one.version in drained else report.alone_rows)
+            counted = report.files if running.version in drained else [*report.files, *report.alone]
+            files += [replace(file, file=f"{running.lineage.name}/{file.file}") for file in counted]
+            self.results[running.lineage.name] += report.rows + (0 if running.version in drained else report.alone_rows)
         return tuple(files)
 
-    def _end(self, life: Life, position: int, watermark: int | None) -> None:
+    def _end(self, lineage: Lineage, position: int, watermark: int | None) -> None:
         """End the versions that have drained; start the versions that waited for them."""
-        for version in life.live:
+        for version in lineage.live:
             drain, windows = version.drain, version.query.graph.windows
             if isinstance(drain, DrainByTime) and drain.over(watermark, windows):
                 version.ended = position
-                self._history.append((position, life.name, version.number, "end"))
-        life.start_waiting()
-        life.successions = [link for link in life.successions if link.old.ended is None]
-        for version in life.versions:
+                self._history.append((position, lineage.name, version.number, "end"))
+        lineage.start_waiting()
+        lineage.successions = [link for link in lineage.successions if link.old.ended is None]
+        for version in lineage.versions:
             if version.ended is not None and version in self._keys:
                 del self._blobs[self._keys.pop(version)], self._texts[version]
 
     def _saved(self) -> dict[str, Any]:
         return {
             "lives": {
-                name: saved_life(life, lambda one: self._texts[one]) for name, life in self._lives.items() if life.live
+                name: saved_lineage(lineage, lambda version: self._texts[version])
+                for name, lineage in self._lineages.items()
+                if lineage.live
             },
             "numbers": dict(self._numbers),
             "horizon": list(self._horizon),
-            "elements": [list(one) for one in self._noted],
+            "elements": [list(noted) for noted in self._noted],
         }
 
     # The rows that the log keeps
@@ -291,29 +302,29 @@ class HubQueries:
         for version in self._live():
             for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
                 i = names.index(stream.name)
-                own = spans[i]
-                if own is not None:
-                    spans[i] = max(own, window.size) if window.kind == WindowKind.RANGE else None
+                span = spans[i]
+                if span is not None:
+                    spans[i] = max(span, window.size) if window.kind == WindowKind.RANGE else None
         return tuple(spans)
 
     def bounds(self) -> frozenset[int]:
         """Return the micro-batches at which a version distinguishes earlier from later rows."""
         with self.lock:
-            starts = {one.start for one in self._live() if not one.warm and one.start is not None}
-            return frozenset(starts | {one.drain.at for one in self._live() if one.drain is not None})
+            starts = {version.start for version in self._live() if not version.warm and version.start is not None}
+            return frozenset(starts | {version.drain.at for version in self._live() if version.drain is not None})
 
     def _live(self) -> list[Version]:
         with self.lock:
-            return [version for life in self._lives.values() for version in life.live]
+            return [version for lineage in self._lineages.values() for version in lineage.live]
 
-    # The host of lives
+    # The host of lineages
 
     def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of a query, with the event time from which a warm start has all rows."""
         complete_from = -FOREVER
         if warm:
-            own = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
-            complete_from = max((one for one in own if one is not None), default=-FOREVER)
+            horizons = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
+            complete_from = max((horizon for horizon in horizons if horizon is not None), default=-FOREVER)
         version = Version(number, query, start, warm, complete_from)
         self._adopt(version)
         return version
@@ -329,8 +340,8 @@ class HubQueries:
     def drain(self, version: Version, position: int) -> None:
         """Let a version drain from a micro-batch on; an earlier drain takes precedence."""
         if version.drain is None:
-            own = (self._greatest[self.streams.sources.index(stream.name)] for stream in version.query.streams)
-            version.drain = DrainByTime(position, [-FOREVER if one is None else one for one in own])
+            greatest = (self._greatest[self.streams.sources.index(stream.name)] for stream in version.query.streams)
+            version.drain = DrainByTime(position, [-FOREVER if latest is None else latest for latest in greatest])
 
     def note(
         self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
@@ -354,12 +365,12 @@ class HubQueries:
             self.position = self._next = batch + 1
             self._horizon = list(saved["horizon"])
             self._numbers = dict(saved["numbers"])
-            wanted = {name: life for name, life in saved["lives"].items() if name not in self.sinks.dropped}
+            wanted = {name: entry for name, entry in saved["lives"].items() if name not in self.sinks.dropped}
             elements = Elements(list(self._elements.waiting))
-            lives = list(restarted(self, wanted, elements))
+            lineages = list(restarted(self, wanted, elements))
             self._elements = elements  # an error before this line changes nothing, so the caller may try again
-            for life in lives:
-                self._lives[life.name] = life
-                for version in life.live:
+            for lineage in lineages:
+                self._lineages[lineage.name] = lineage
+                for version in lineage.live:
                     self._adopt(version)
             self.sinks.serving = frozenset(wanted)

@@ -34,7 +34,7 @@ class QuerySinks(Sink):
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
         with self._lock:
-            others = [other for other, (own, _) in self._sinks.items() if own is sink and other != name]
+            others = [other for other, (other_sink, _) in self._sinks.items() if other_sink is sink and other != name]
             if others:
                 raise SparkJoinError(f"query {name!r}: its sink is that of query {others[0]!r}; give each a sink")
             if self._place is not None:
@@ -47,16 +47,16 @@ class QuerySinks(Sink):
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         assert self._place is not None
-        owner, scratch = self._place
-        own = scratch / "queries" / name
-        own.mkdir(parents=True, exist_ok=True)
-        sink.prepare(schema=schema, owner=f"{owner}-{name}", scratch=own)
+        job, scratch = self._place
+        directory = scratch / "queries" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        sink.prepare(schema=schema, job=f"{job}-{name}", scratch=directory)
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         with self._lock:
-            self._place = owner, scratch
-            for name, (sink, own) in self._sinks.items():
-                self._prepare(name, sink, own)
+            self._place = job, scratch
+            for name, (sink, query_schema) in self._sinks.items():
+                self._prepare(name, sink, query_schema)
 
     def of(self, name: str) -> Sink:
         """Return the sink of a query. Raises SparkJoinError if the query has no sink."""
@@ -81,9 +81,9 @@ class QuerySinks(Sink):
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
         by_query: dict[str, list[str]] = defaultdict(list)
         for file in files:
-            name, _, own = file.partition("/")
+            name, _, path = file.partition("/")
             if name not in self.dropped:
-                by_query[name].append(own)
+                by_query[name].append(path)
         for name in sorted(self.serving | by_query.keys()):
             self.of(name).publish(batch, by_query.get(name, []), spark)
 

@@ -7,33 +7,33 @@ from dataclasses import replace
 from typing import Any
 
 from eddy.queries.changes import CHANGES
-from eddy.queries.life import Life, VersionHost
+from eddy.queries.lineage import Lineage, VersionHost
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.hub.checks import check_columns
 from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement
-from eddy.spark.streaming.hub.saved import matched, resumed_life, saved_columns
+from eddy.spark.streaming.hub.saved import matched, resumed_lineage, saved_columns
 
 
-def restarted(host: VersionHost, lives: Mapping[str, Any], elements: Elements) -> Iterator[Life]:
-    """Yield the lives that continue; their starts are removed from the elements, or become changes.
+def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements) -> Iterator[Lineage]:
+    """Yield the lineages that continue; their starts are removed from the elements, or become changes.
 
-    lives   name -> the saved life of each query that has not ended and was not dropped
+    lineages   name -> the saved lineage of each query that has not ended and was not dropped
 
     Raises SparkJoinError for a query that was not started again, that differs and has no kind of change, or whose old
     versions still have results but no queries; QueryError for other result columns.
     """
-    starts = {one.name: one for one in reversed(elements.waiting) if isinstance(one, StartElement)}
-    missing = [name for name in lives if name not in starts]
+    starts = {element.name: element for element in reversed(elements.waiting) if isinstance(element, StartElement)}
+    missing = [name for name in lineages if name not in starts]
     if missing:
         raise SparkJoinError(
             f"the checkpoint has the query {missing[0]!r}, which was not started again: start it with its sink, or drop"
             f" it: Hub.drop({missing[0]!r})"
         )
-    for name, saved in lives.items():
+    for name, saved in lineages.items():
         start = starts[name]
         place = elements.waiting.index(start)
-        found = matched(saved, [start.query, *start.earlier])
+        queries = matched(saved, [start.query, *start.earlier])
         differs = difference(saved["versions"][-1]["query"], start.query, where="the checkpoint")
         if differs is not None and start.how is None:
             raise SparkJoinError(
@@ -47,7 +47,9 @@ def restarted(host: VersionHost, lives: Mapping[str, Any], elements: Elements) -
                 # The old versions end before they run again, so their queries are not needed.
                 elements.waiting[place] = replace(start, warm=kind.warm, event=f"{start.how} change")
                 continue
-        lacking = [one["number"] for one, query in zip(saved["versions"], found, strict=True) if query is None]
+        lacking = [
+            version["number"] for version, query in zip(saved["versions"], queries, strict=True) if query is None
+        ]
         if lacking:
             raise SparkJoinError(
                 f"query {name!r} changes in the checkpoint, or is to change by {start.how!r}, and version"
@@ -58,4 +60,4 @@ def restarted(host: VersionHost, lives: Mapping[str, Any], elements: Elements) -
             del elements.waiting[place]
         else:
             elements.waiting[place] = ChangeElement(name, start.when, start.query, start.how)
-        yield resumed_life(host, name, saved, [query for query in found if query is not None])
+        yield resumed_lineage(host, name, saved, [query for query in queries if query is not None])

@@ -11,7 +11,7 @@ from typing import Any
 
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.life import Life, Succession, VersionHost
+from eddy.queries.lineage import Lineage, Succession, VersionHost
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, Text, difference
@@ -65,21 +65,21 @@ elements  elements that took effect with the micro-batch: query, number of its n
 """
 
 
-def saved_life(life: Life, text_of: Callable[[Version], Text]) -> dict[str, Any]:
+def saved_lineage(lineage: Lineage, text_of: Callable[[Version], Text]) -> dict[str, Any]:
     """Return the live versions of a query, and its unfinished changes."""
     return {
         "versions": [
             {
-                "number": one.number,
-                "query": text_of(one),
-                "start": one.start,
-                "warm": one.warm,
-                "complete_from": one.complete_from,
-                "drain": [one.drain.at, one.drain.newest] if isinstance(one.drain, DrainByTime) else None,
+                "number": version.number,
+                "query": text_of(version),
+                "start": version.start,
+                "warm": version.warm,
+                "complete_from": version.complete_from,
+                "drain": [version.drain.at, version.drain.newest] if isinstance(version.drain, DrainByTime) else None,
             }
-            for one in life.live
+            for version in lineage.live
         ],
-        "successions": [[link.old.number, link.new.number, link.how] for link in life.successions],
+        "successions": [[link.old.number, link.new.number, link.how] for link in lineage.successions],
     }
 
 
@@ -91,51 +91,55 @@ def check_saved(saved: Mapping[str, Any], streams: int, batch: int) -> None:
             raise FormError(otherwise)
 
     require(len(saved["horizon"]) == streams, f"the hub has {streams} streams, not {len(saved['horizon'])}")
-    for name, life in saved["lives"].items():
-        versions = life["versions"]
-        numbers = [one["number"] for one in versions]
+    for name, lineage in saved["lives"].items():
+        versions = lineage["versions"]
+        numbers = [entry["number"] for entry in versions]
         require(bool(versions) and numbers == sorted(set(numbers)), f"query {name!r} has the versions {numbers[:20]}")
         require(saved["numbers"].get(name, -1) > numbers[-1], f"query {name!r} has no number for its next version")
         known = set(numbers)
-        waits = {new for _, new, how in life["successions"] if CHANGES[how].waits}
-        for old, new, _ in life["successions"]:
+        waits = {new for _, new, how in lineage["successions"] if CHANGES[how].waits}
+        for old, new, _ in lineage["successions"]:
             require({old, new} <= known and old < new, f"query {name!r} has a change from version {old} to {new}")
-        for one in versions:
-            where = f"query {name!r}, version {one['number']}"
-            require(one["start"] is not None or one["number"] in waits, f"{where} has no start")
-            require(one["start"] is None or one["start"] <= batch + 1, f"{where} starts with batch {one['start']}")
-            if one["drain"] is not None:
-                at, newest = one["drain"]
+        for version in versions:
+            where = f"query {name!r}, version {version['number']}"
+            require(version["start"] is not None or version["number"] in waits, f"{where} has no start")
+            require(
+                version["start"] is None or version["start"] <= batch + 1,
+                f"{where} starts with batch {version['start']}",
+            )
+            if version["drain"] is not None:
+                at, newest = version["drain"]
                 require(at <= batch + 1, f"{where} drains from batch {at} on")
-                require(len(newest) == len(one["query"]["streams"]), f"{where} drains {len(newest)} streams")
+                require(len(newest) == len(version["query"]["streams"]), f"{where} drains {len(newest)} streams")
 
 
-def matched(life: Mapping[str, Any], queries: Sequence[Query]) -> list[Query | None]:
+def matched(lineage: Mapping[str, Any], queries: Sequence[Query]) -> list[Query | None]:
     """Return the query of each saved version among some queries, None for a version without one."""
     return [
-        next((query for query in queries if difference(one["query"], query) is None), None) for one in life["versions"]
+        next((query for query in queries if difference(version["query"], query) is None), None)
+        for version in lineage["versions"]
     ]
 
 
-def resumed_life(host: VersionHost, name: str, life: Mapping[str, Any], queries: Sequence[Query]) -> Life:
-    """Return the saved life; `queries` has the query of each version."""
+def resumed_lineage(host: VersionHost, name: str, lineage: Mapping[str, Any], queries: Sequence[Query]) -> Lineage:
+    """Return the saved lineage; `queries` has the query of each version."""
     versions = []
-    for one, query in zip(life["versions"], queries, strict=True):
-        version = Version(one["number"], query, one["start"], one["warm"], one["complete_from"])
-        if one["drain"] is not None:
-            at, newest = one["drain"]
+    for entry, query in zip(lineage["versions"], queries, strict=True):
+        version = Version(entry["number"], query, entry["start"], entry["warm"], entry["complete_from"])
+        if entry["drain"] is not None:
+            at, newest = entry["drain"]
             version.drain = DrainByTime(at, newest)
         versions.append(version)
-    by_number = {one.number: one for one in versions}
-    found = Life(host, name, versions[-1])
+    by_number = {restored.number: restored for restored in versions}
+    resumed = Lineage(host, name, versions[-1])
     # The elements of a hub take effect when they are given, so a saved change has already taken effect.
-    links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in life["successions"]]
-    found.resume(versions, links)
-    return found
+    links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in lineage["successions"]]
+    resumed.resume(versions, links)
+    return resumed
 
 
-def saved_columns(life: Mapping[str, Any]) -> list[tuple[str, str]]:
+def saved_columns(lineage: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names and types of the result columns of the newest saved version."""
-    query = life["versions"][-1]["query"]
+    query = lineage["versions"][-1]["query"]
     types = {(stream["name"], column): kind for stream in query["streams"] for column, kind in stream["columns"]}
     return [(name, types.get((stream, column), "unknown")) for name, stream, column in query["select"]]

@@ -56,25 +56,25 @@ class HubStreams:
     """
 
     def __init__(self, given: Sequence[Source]) -> None:
-        for one in given:
-            _check(one)
-        self.keys = {one.stream.name: one.keys for one in given}
+        for candidate in given:
+            _check(candidate)
+        self.keys = {source.stream.name: source.keys for source in given}
         if len(given) < 2:
             raise SparkJoinError(f"a hub has 2 streams or more, not {len(given)}")
         if len({len(keys) for keys in self.keys.values()}) > 1:
             raise SparkJoinError(f"the keys of all streams of a hub have as many columns, not {self._listed()}")
-        kinds = {one.stream.name: one.stream.type_of(str(one.stream.time)) for one in given}
+        kinds = {source.stream.name: source.stream.type_of(str(source.stream.time)) for source in given}
         if len(set(kinds.values())) > 1:
             raise SparkJoinError(
                 "the time columns of all streams of a hub have one type, not"
                 f" {', '.join(f'{name} {kind}' for name, kind in kinds.items())}; convert them"
             )
-        self.sources = Sources([one.stream for one in given], place="Hub")
-        streams = [replace(one.stream, window=Range(0)) for one in given]
+        self.sources = Sources([source.stream for source in given], place="Hub")
+        streams = [replace(source.stream, window=Range(0)) for source in given]
         first, *others = ([_quoted(name, column) for column in keys] for name, keys in self.keys.items())
         self.base = Query(streams, [_equality(first, other) for other in others])
         kind = self.base.time_type
-        windows = [window_of(one.stream, kind) if one.stream.window is not None else None for one in given]
+        windows = [window_of(source.stream, kind) if source.stream.window is not None else None for source in given]
         self.spans: tuple[int | None, ...] = tuple(
             0 if window is None else window.size if window.kind == WindowKind.RANGE else None for window in windows
         )
@@ -109,14 +109,16 @@ class HubStreams:
             )
 
     def _equal_keys(self, query: Query) -> bool:
-        own = {stream.name: self.keys[stream.name] for stream in query.streams}
-        found = [one.columns for one in query.classes if own.keys() <= one.columns.keys()]
+        by_stream = {stream.name: self.keys[stream.name] for stream in query.streams}
+        candidates = [key_class.columns for key_class in query.classes if by_stream.keys() <= key_class.columns.keys()]
 
         def equal(columns: dict[str, tuple[str, ...]]) -> bool:
-            return any(all(columns[name] in one[name] for name in columns) for one in found)
+            return any(all(columns[name] in candidate[name] for name in columns) for candidate in candidates)
 
-        width = len(next(iter(own.values())))
-        return equal(own) or all(equal({name: (keys[j],) for name, keys in own.items()}) for j in range(width))
+        width = len(next(iter(by_stream.values())))
+        return equal(by_stream) or all(
+            equal({name: (keys[j],) for name, keys in by_stream.items()}) for j in range(width)
+        )
 
     def _listed(self, query: Query | None = None) -> str:
         names = self.keys if query is None else [stream.name for stream in query.streams]
@@ -125,15 +127,15 @@ class HubStreams:
     def ticks_of(self, value: object) -> int:
         """Return an event time in ticks. Raises SparkJoinError for a value of another type."""
         try:
-            one = pa.array([value], self.base.time_type)
-            return int(one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py())
+            array = pa.array([value], self.base.time_type)
+            return int(array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())[0].as_py())
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise SparkJoinError(f"at_time={value!r} is no event time of type {self.base.time_type}") from problem
 
 
-def _check(one: Source) -> None:
+def _check(source: Source) -> None:
     """Raise SparkJoinError for a source whose parts do not fit together."""
-    stream = one.stream
+    stream = source.stream
     where = f"stream {stream.name!r}"
     if stream.time is None:
         raise SparkJoinError(f"{where} has no time column; a hub needs one of each stream: Stream(…, time=…)")
@@ -142,9 +144,9 @@ def _check(one: Source) -> None:
     for field in stream.schema:
         if plain(field.type) != field.type:
             raise SparkJoinError(f"{where}, column {field.name!r}: declare it as {plain(field.type)}, not {field.type}")
-    if not one.keys or len(set(one.keys)) < len(one.keys):
-        raise SparkJoinError(f"{where}: key={one.key!r} is no column and no list of different columns")
-    for column in one.keys:
+    if not source.keys or len(set(source.keys)) < len(source.keys):
+        raise SparkJoinError(f"{where}: key={source.key!r} is no column and no list of different columns")
+    for column in source.keys:
         if column not in stream.schema.names:
             raise SparkJoinError(f"{where}: its key {column!r} is no column of it: {', '.join(stream.schema.names)}")
 

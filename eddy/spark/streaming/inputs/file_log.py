@@ -62,7 +62,7 @@ class FileLog:
     @property
     def counts(self) -> list[int]:
         """The number of files of each stream so far."""
-        return [first + len(own) for first, own in zip(self.first, self.files, strict=True)]
+        return [first + len(files) for first, files in zip(self.first, self.files, strict=True)]
 
     def between(self, stream: int, start: int, end: int) -> list[File]:
         """Return the files of a stream from number `start` to before `end`, which `require` has admitted."""
@@ -82,13 +82,13 @@ class FileLog:
             names = os.listdir(self._directory) if self._directory.is_dir() else []
             newest = max((n for name in names if (n := batch_named(name, ALL)) is not None), default=-1)
             if newest >= self._next:
-                found = self._read(newest, ALL)
-                self.files, self.first = _as_files(found), list(found["first"])
-                self.old = [set(own) for own in found["old"]]
+                header = self._read(newest, ALL)
+                self.files, self.first = _as_files(header), list(header["first"])
+                self.old = [set(paths) for paths in header["old"]]
                 self._next = newest + 1
         while (self._directory / self._name(self._next, NEW)).exists():
-            for own, added in zip(self.files, _as_files(self._read(self._next, NEW)), strict=True):
-                own += added
+            for listed, added in zip(self.files, _as_files(self._read(self._next, NEW)), strict=True):
+                listed += added
             self._next += 1
 
     def require(self, counts: Sequence[int]) -> None:
@@ -108,7 +108,7 @@ class FileLog:
 
     def add(
         self,
-        found: Sequence[Sequence[File]],
+        files: Sequence[Sequence[File]],
         taken: Sequence[int] | None = None,
         there: Sequence[Collection[str]] | None = None,
     ) -> bool:
@@ -121,15 +121,15 @@ class FileLog:
         """
         make_directories(self._directory)
         number = self._next
-        self._write(number, NEW, {"files": found})
+        self._write(number, NEW, {"files": files})
         self._next += 1
-        for own, added in zip(self.files, found, strict=True):
-            own += added
+        for listed, added in zip(self.files, files, strict=True):
+            listed += added
         if self._next % EVERY == 0:
             if taken is not None and there is not None:
                 self._let_go(taken, there)
             with suppress(StreamingStateError):  # a source that Spark gave up has written an equivalent list
-                known = {"files": self.files, "first": self.first, "old": [sorted(own) for own in self.old]}
+                known = {"files": self.files, "first": self.first, "old": [sorted(paths) for paths in self.old]}
                 self._write(number, ALL, known)
             # A reader may still read a list of the last round.
             for name in os.listdir(self._directory):
@@ -176,4 +176,4 @@ class FileLog:
 
 
 def _as_files(header: Mapping[str, Any]) -> list[list[File]]:
-    return [[File(*one) for one in own] for own in header["files"]]
+    return [[File(*entry) for entry in entries] for entries in header["files"]]

@@ -36,9 +36,9 @@ def fix_starts(directory: Path, topics: Mapping[str, Topic]) -> dict[str, Offset
     """Return the positions at which the job begins to read its topics, by stream; the first call fixes them."""
     if topics and not (directory / "starts").exists():
         make_directories(directory)
-        found = {name: one.begins() for name, one in topics.items()}
+        starts = {name: topic.begins() for name, topic in topics.items()}
         with suppress(FileExistsError):  # an earlier start of the job, which Spark gave up, has written the file first
-            write_new(directory / "starts", _KIND.pack({"starts": found}))
+            write_new(directory / "starts", _KIND.pack({"starts": starts}))
     return read_starts(directory)
 
 
@@ -47,7 +47,7 @@ def read_starts(directory: Path) -> dict[str, Offsets]:
     file."""
     path = directory / "starts"
     try:
-        found = _KIND.unpack(path.read_bytes()).whole(_FORM)
+        content = _KIND.unpack(path.read_bytes()).whole(_FORM)
     except FileNotFoundError:
         return {}
     except (StreamingStateError, OSError) as problem:
@@ -55,4 +55,4 @@ def read_starts(directory: Path) -> dict[str, Offsets]:
             f"{path}: where the job began to read its topics is lost: {problem}; restore the file from a backup, or"
             " start with a new checkpoint"
         ) from problem
-    return dict(found["starts"])
+    return dict(content["starts"])

@@ -49,8 +49,8 @@ def inputs_frame(
     now     whether the run has that trigger and this version of Spark cannot tell the source (`stream_reader.py`)
     """
     spark.dataSource.register(InputsSource)
-    kinds = {one: name for name, one in _KINDS.items()}
-    streams = json.dumps({name: [kinds[type(one)], asdict(one)] for name, one in places.items()})
+    kinds = {place_type: name for name, place_type in _KINDS.items()}
+    streams = json.dumps({name: [kinds[type(place)], asdict(place)] for name, place in places.items()})
     reader = spark.readStream.format(NAME).option("log", str(log)).option("finish", finish).option("now", now)
     return reader.option("streams", streams).load()
 
@@ -68,8 +68,8 @@ class InputsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         streams = json.loads(self.options["streams"])
         places = {name: _KINDS[kind](**data) for name, (kind, data) in streams.items()}
-        found = InputsReader(Path(self.options["log"]), places, self.options["finish"] == "true")
-        return reader_of(found, self.options["now"] == "true")
+        reader = InputsReader(Path(self.options["log"]), places, self.options["finish"] == "true")
+        return reader_of(reader, self.options["now"] == "true")
 
 
 class InputsReader(LimitedReader):
@@ -78,7 +78,7 @@ class InputsReader(LimitedReader):
     def __init__(self, log: Path, places: Mapping[str, Place], finish: bool = False) -> None:
         self._places, self._finish = places, finish
         self._directory = log
-        self._topics = {name: one for name, one in places.items() if isinstance(one, Topic)}
+        self._topics = {name: place for name, place in places.items() if isinstance(place, Topic)}
         self._log = FileLog(log, len(places))
         self._log.refresh()
         self._seen = self._known()
@@ -110,16 +110,16 @@ class InputsReader(LimitedReader):
             self._last = [[] for _ in self._places]
         everything = isinstance(limit, ReadAllAvailable)
         ends = self._topics_now() if self._ends is None else self._ends
-        found: dict[str, Position] = {}
-        for (name, one), first, files in zip(self._places.items(), self._log.first, self._log.files, strict=True):
-            if isinstance(one, Topic):
-                found[name] = one.take(start[name], ends[name], everything)
+        positions: dict[str, Position] = {}
+        for (name, place), first, files in zip(self._places.items(), self._log.first, self._log.files, strict=True):
+            if isinstance(place, Topic):
+                positions[name] = place.take(start[name], ends[name], everything)
             else:
-                found[name] = first + (len(files) if everything else one.take(files, start[name] - first))
+                positions[name] = first + (len(files) if everything else place.take(files, start[name] - first))
         ended = END in start or (self._finish and self._last is not None)
-        if ended and all(start[name] == position for name, position in found.items()):
-            return {**found, END: "ended"}
-        return found
+        if ended and all(start[name] == position for name, position in positions.items()):
+            return {**positions, END: "ended"}
+        return positions
 
     def reportLatestOffset(self) -> dict[str, Position]:
         listed = dict(zip(self._places, self._log.counts, strict=True))
@@ -141,9 +141,9 @@ class InputsReader(LimitedReader):
 
     def _check(self, start: Mapping[str, Any]) -> None:
         """Raise StreamingStateError unless an offset has exactly these places."""
-        for name, one in self._places.items():
-            if isinstance(start[name], int) == isinstance(one, Topic):
-                was, now = ("files", "a topic") if isinstance(one, Topic) else ("a topic", "files")
+        for name, place in self._places.items():
+            if isinstance(start[name], int) == isinstance(place, Topic):
+                was, now = ("files", "a topic") if isinstance(place, Topic) else ("a topic", "files")
                 raise StreamingStateError(
                     f"stream {name!r}: the job began with {was}, and its DataFrame is one of {now} now; start with a"
                     " new checkpoint"
@@ -152,28 +152,30 @@ class InputsReader(LimitedReader):
 
     def _numbers(self, offset: Mapping[str, Any]) -> list[int]:
         """Return how many files of each stream an offset counts, 0 for a topic."""
-        return [one if isinstance(one, int) else 0 for one in (offset[name] for name in self._places)]
+        return [position if isinstance(position, int) else 0 for position in (offset[name] for name in self._places)]
 
     def _known(self) -> list[set[str]]:
         """Return the paths of each stream that are not new."""
-        return [{*old, *(file.path for file in own)} for old, own in zip(self._log.old, self._log.files, strict=True)]
+        return [
+            {*old, *(file.path for file in files)} for old, files in zip(self._log.old, self._log.files, strict=True)
+        ]
 
     def _topics_now(self) -> dict[str, Offsets]:
         """Return the current ends of the topics."""
-        return {name: one.ends() for name, one in self._topics.items()}
+        return {name: topic.ends() for name, topic in self._topics.items()}
 
     def _new(self) -> list[list[File]]:
         """Return the files of each stream that are not in the log."""
-        found = zip(self._places.values(), self._seen, strict=True)
-        looks = [one.look(seen) if isinstance(one, StreamDirectory) else ([], set()) for one, seen in found]
+        pairs = zip(self._places.values(), self._seen, strict=True)
+        looks = [place.look(seen) if isinstance(place, StreamDirectory) else ([], set()) for place, seen in pairs]
         self._there = [there for _, there in looks]
         return [files for files, _ in looks]
 
-    def _add(self, found: list[list[File]]) -> None:
+    def _add(self, files: list[list[File]]) -> None:
         """Add files to the log, before any offset counts them."""
-        if any(found):
-            if self._log.add(found, self._taken, self._there):
+        if any(files):
+            if self._log.add(files, self._taken, self._there):
                 self._seen = self._known()
             else:
-                for seen, added in zip(self._seen, found, strict=True):
+                for seen, added in zip(self._seen, files, strict=True):
                     seen.update(file.path for file in added)

@@ -20,7 +20,7 @@ from eddy.spark.streaming.sinks.parquet import ParquetSink
 from eddy.spark.streaming.sinks.transactions import TransactionSink
 
 FORMATS: dict[str, type[Sink]] = {
-    one.name: one for one in (ParquetSink, TransactionSink, DeltaSink, KafkaSink, ConsoleSink, NullSink)
+    sink.name: sink for sink in (ParquetSink, TransactionSink, DeltaSink, KafkaSink, ConsoleSink, NullSink)
 }
 """Sinks by the name that `writeStream.format(…)` takes."""
 

@@ -112,11 +112,11 @@ class Sink(ABC):
         """
         return None
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Check that the sink can be used. Called once before the first batch of a run.
 
         schema   schema of the results, in the query's types
-        owner    identifies the job across runs; refuse a destination that has results of another owner
+        job      identifies the job across runs; refuse a destination that has results of another owner
         scratch  directory of the job that the driver and all workers reach under this path; it remains after a run.
                  If the checkpoint is in an object store, only staged results remain, and each host has its own
 
@@ -127,7 +127,7 @@ class Sink(ABC):
         if staging.root.exists() and not staging.root.is_dir():
             raise SparkJoinError(f"{staging.root} is a file; remove it: results are staged in a directory of this name")
         staging.prepare()
-        claim(staging.root, owner, used=False)
+        claim(staging.root, job, used=False)
         self._staging, self._schema = staging, schema
 
     def staging(self, batch: int) -> Path:

@@ -77,7 +77,7 @@ class DeltaSink(Sink):
         self._partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         self._asked_key = key
         self._key: list[str] = []
-        self._owner = ""
+        self._job = ""
         self._table: DeltaTable | None = None
 
     @property
@@ -98,7 +98,7 @@ class DeltaSink(Sink):
             return None
         return ReplacingKey(key_columns(self._asked_key, schema, self._place), self._place)
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Open the table, or create an empty one.
 
         Raises a SparkJoinError that names the table and a remedy: without the package deltalake, for a table with other
@@ -116,7 +116,7 @@ class DeltaSink(Sink):
                 f"{self.path}: partitionBy names {unknown[0]!r}, which is no result column; the columns are"
                 f" {', '.join(schema.names)}"
             )
-        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        super().prepare(schema=schema, job=job, scratch=scratch)
         if self._root is not None and self._root.exists() and not self._root.is_dir():
             raise SparkJoinError(f"{self._root} is a file; give a directory for the table")
         with self._refused("opening the table"):
@@ -136,7 +136,7 @@ class DeltaSink(Sink):
                 f"{self.path} is partitioned by {', '.join(there) or 'no column'}, not by"
                 f" {', '.join(self._partition_by)}; leave partitionBy out, or give the results a table of their own"
             )
-        self._owner, self._table = owner, table
+        self._job, self._table = job, table
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Write the rows of the files in one commit, unless the log has a commit for this batch."""
@@ -149,7 +149,7 @@ class DeltaSink(Sink):
         assert self._table is not None
         with self._refused(f"publishing batch {batch}"):
             self._table.update_incremental()
-            newest = self._table.transaction_version(self._owner)
+            newest = self._table.transaction_version(self._job)
         if newest is not None and newest >= batch:
             self._check_published(self._table, batch, names, newest)
             return
@@ -157,8 +157,8 @@ class DeltaSink(Sink):
         for path in paths:
             row_count(path)  # the error names a damaged file; an error of deltalake would not
         commit = CommitProperties(
-            custom_metadata={_JOB: self._owner, _BATCH: batch, _FILES: names},
-            app_transactions=[Transaction(self._owner, batch)],
+            custom_metadata={_JOB: self._job, _BATCH: batch, _FILES: names},
+            app_transactions=[Transaction(self._job, batch)],
         )
         with self._refused(f"publishing batch {batch}"):
             if self._key:
@@ -172,12 +172,15 @@ class DeltaSink(Sink):
         assert self._schema is not None
         upserts, deletes = keyed_changes(paths, self._schema, self._key, self._place)
         gone = pa.concat_tables(
-            [one.append_column(_GONE, pa.repeat(ends, len(one))) for one, ends in ((upserts, False), (deletes, True))],
+            [
+                rows.append_column(_GONE, pa.repeat(ends, len(rows)))
+                for rows, ends in ((upserts, False), (deletes, True))
+            ],
             promote_options="default",
         )
         # Nulls are equal, such as those of a row without a partner. Without nulls, = says the same.
         equal = {name: "<=>" if gone.column(name).null_count else "=" for name in self._key}
-        same = [f"{_TARGET}.{_quoted(name)} {one} {_SOURCE}.{_quoted(name)}" for name, one in equal.items()]
+        same = [f"{_TARGET}.{_quoted(name)} {operator} {_SOURCE}.{_quoted(name)}" for name, operator in equal.items()]
         merge = table.merge(
             gone, " AND ".join(same), source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit
         )
@@ -195,7 +198,7 @@ class DeltaSink(Sink):
         with self._refused(f"reading the commit of batch {batch}"):
             history = table.history()
         for commit in history:
-            if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
+            if (commit.get(_JOB), commit.get(_BATCH)) == (self._job, batch):
                 check_same(self.path, batch, set(commit[_FILES]), set(names))
                 with self._refused(f"syncing batch {batch}"):
                     self._sync(commit["version"])  # an earlier attempt may have ended before the sync
@@ -220,7 +223,7 @@ class DeltaSink(Sink):
         entry = log / f"{version:020}.json"
         actions: list[dict[str, Any]] = [json.loads(line) for line in entry.read_text().splitlines()]
         data = [self._root / unquote(action["add"]["path"]) for action in actions if "add" in action]
-        directories = {one for path in data for one in path.parents if one.is_relative_to(self._root)}
+        directories = {directory for path in data for directory in path.parents if directory.is_relative_to(self._root)}
         for path in (*data, *directories, entry, log, self._root):
             descriptor = os.open(path, os.O_RDONLY)
             try:

@@ -36,15 +36,15 @@ def differences(there: Schema, wanted: Schema) -> list[str]:
     """Return how the columns of a table differ from those of the results. The order of columns has no influence."""
     table = {field.name: field for field in there.fields}
     results = {field.name: field for field in wanted.fields}
-    found = []
+    texts = []
     for name in {**results, **table}:
         if name not in table:
-            found.append(f"only the results have {_described(results[name])}")
+            texts.append(f"only the results have {_described(results[name])}")
         elif name not in results:
-            found.append(f"only the table has {_described(table[name])}")
+            texts.append(f"only the table has {_described(table[name])}")
         elif (table[name].type, table[name].nullable) != (results[name].type, results[name].nullable):
-            found.append(f"{_described(results[name])} of the results is {_described(table[name])} in the table")
-    return found
+            texts.append(f"{_described(results[name])} of the results is {_described(table[name])} in the table")
+    return texts
 
 
 def _described(field: Field) -> str:

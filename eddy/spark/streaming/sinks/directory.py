@@ -38,7 +38,7 @@ class DirectorySink(Sink):
             raise SparkJoinError(f"format {cls.name!r} needs a path: call start(path), or option('path', …)")
         return cls(options["path"])  # as text: pathlib would turn s3://… into a relative path
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Check that the directory is writable, belongs to this job, and has only files of this kind of sink.
 
         Raises a SparkJoinError that names the path and a remedy.
@@ -54,7 +54,7 @@ class DirectorySink(Sink):
                     " to which this job published"
                 )
             make_directories(*self._directories(), mode=RESULT_DIRECTORY)
-            claim(self.path, owner, self._has_batches())
+            claim(self.path, job, self._has_batches())
         self._files.prepare()
         staging, final = self._files.root, self._directories()[0]
         if os.stat(staging).st_dev != os.stat(final).st_dev:

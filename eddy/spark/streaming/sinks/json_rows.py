@@ -69,14 +69,14 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _finite_rows(rows: pa.RecordBatch) -> pa.BooleanArray | None:
     """Return which rows have only finite floats and nulls; None = all rows."""
-    found = None
+    mask = None
     for column in rows.columns:
         if pt.is_floating(column.type):
             # `is_finite` is null for null.
             finite = pc.is_finite(column).fill_null(True)
             if not pc.all(finite).as_py():
-                found = finite if found is None else pc.and_(found, finite)
-    return found
+                mask = finite if mask is None else pc.and_(mask, finite)
+    return mask
 
 
 def _lines(rows: pa.RecordBatch) -> list[bytes]:

@@ -108,7 +108,7 @@ class KafkaSink(Sink):
         place = f"topic {self._topic}"
         return ReplacingKey(key_columns(str(self._key), schema, place), place)
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Connect to the brokers.
 
         Raises a SparkJoinError with a remedy: without the package confluent-kafka, for settings that librdkafka
@@ -124,7 +124,7 @@ class KafkaSink(Sink):
             raise SparkJoinError(
                 f"topic {self._topic}: key {self._key!r} is no result column; the columns are {', '.join(schema.names)}"
             )
-        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        super().prepare(schema=schema, job=job, scratch=scratch)
         with self._explained("connecting"):
             self._producer = self._connect()
 
@@ -196,7 +196,9 @@ class KafkaSink(Sink):
         """Yield the key and the value of each key that changes, None for a key without a row."""
         assert self._schema is not None
         upserts, deletes = keyed_changes(paths, self._schema, self._columns, f"topic {self._topic}")
-        if len(self._columns) == 1 and any(one.column(self._columns[0]).null_count for one in (upserts, deletes)):
+        if len(self._columns) == 1 and any(
+            changed.column(self._columns[0]).null_count for changed in (upserts, deletes)
+        ):
             raise SparkJoinError(
                 f"topic {self._topic}: column {self._columns[0]!r}, the key, is null in a result, and compaction needs"
                 " messages with keys; add a column to the key, with which it is a JSON object"

@@ -42,7 +42,7 @@ def key_columns(text: str | Sequence[str], schema: pa.Schema, place: str) -> lis
     if not isinstance(text, str):
         names = [*text]
     else:
-        names = [text] if text in rows else [one.strip() for one in text.split(",")]
+        names = [text] if text in rows else [part.strip() for part in text.split(",")]
     for name in names or [""]:
         if name not in rows:
             raise SparkJoinError(f"{place}: key {name!r} is no result column; the columns are {', '.join(rows)}")
@@ -54,7 +54,7 @@ def keyed_changes(paths: Sequence[Path], schema: pa.Schema, key: Sequence[str], 
 
     Nulls of a key are equal. Raises SparkJoinError for two rows of a batch with one key.
     """
-    batches = [pa.RecordBatch.from_arrays(one.columns, schema=spark_schema(schema)) for one in read_batches(paths)]
+    batches = [pa.RecordBatch.from_arrays(batch.columns, schema=spark_schema(schema)) for batch in read_batches(paths)]
     rows = pa.Table.from_batches(batches, schema=spark_schema(schema))
     stands = pc.is_in(rows.column(OP), pa.array(ADDED)) if OP in rows.schema.names else pa.repeat(True, len(rows))
     named = [f"k{k}" for k in range(len(key))]
@@ -63,7 +63,7 @@ def keyed_changes(paths: Sequence[Path], schema: pa.Schema, key: Sequence[str], 
     most = pc.max(by_key.column("stands_sum")).as_py()
     if most is not None and most > 1:
         first = by_key.filter(pc.greater(by_key.column("stands_sum"), 1)).slice(0, 1).to_pylist()[0]
-        shown = ", ".join(f"{name}={first[own]!r}" for name, own in zip(key, named, strict=True))
+        shown = ", ".join(f"{name}={first[alias]!r}" for name, alias in zip(key, named, strict=True))
         raise SparkJoinError(
             f"{place}: a batch has {most} rows with the key {shown}; take the columns that identify a row, such as the"
             " keys of all tables of the query"

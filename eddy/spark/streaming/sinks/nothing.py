@@ -20,7 +20,7 @@ class NullSink(Sink):
     name = "noop"
     writes = False
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Do nothing: there is no destination."""
 
     def staging(self, batch: int) -> Path:

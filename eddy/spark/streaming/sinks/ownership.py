@@ -12,7 +12,7 @@ from stairs.storage.json_form import FormError, fields, parse, text
 _FILE = "_owner.json"
 
 
-def claim(path: Path, owner: str, used: bool) -> None:
+def claim(path: Path, job: str, used: bool) -> None:
     """Record that a directory belongs to a job.
 
     used   whether the directory has published results
@@ -24,17 +24,17 @@ def claim(path: Path, owner: str, used: bool) -> None:
         try:
             whole = parse(marker.read_bytes())
             fields({"owner": text})(whole, "marker")
-            found = whole["owner"]
+            holder = whole["owner"]
         except FormError as problem:
             raise SparkJoinError(f"{marker} is damaged; remove it if {path} holds the results of this job") from problem
     else:
-        found = None
-    if found == owner:
+        holder = None
+    if holder == job:
         return
-    if found is not None or used:
-        whose = f"job {found}" if found is not None else "an unknown job"
+    if holder is not None or used:
+        whose = f"job {holder}" if holder is not None else "an unknown job"
         raise SparkJoinError(
-            f"{path} holds results of {whose}, and this is job {owner}; give each job a directory of its own, or resume"
+            f"{path} holds results of {whose}, and this is job {job}; give each job a directory of its own, or resume"
             " the job that ran here from its checkpoint"
         )
-    write_whole(marker, json.dumps({"owner": owner}).encode(), RESULT_FILE)
+    write_whole(marker, json.dumps({"owner": job}).encode(), RESULT_FILE)

@@ -32,7 +32,7 @@ class ParquetSink(DirectorySink):
 
     name = "parquet"
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Prepare the directory.
 
         Also raises SparkJoinError for a result column `batch`, which the names of the subdirectories would hide.
@@ -42,7 +42,7 @@ class ParquetSink(DirectorySink):
                 f"{self.path}: the results have a column 'batch', but readers add a column of this name for the"
                 " subdirectories; rename the column in the query's select"
             )
-        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        super().prepare(schema=schema, job=job, scratch=scratch)
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Make path/batch=<batch>/ appear with these files. O(files) renames and two syncs."""

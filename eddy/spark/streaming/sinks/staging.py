@@ -64,11 +64,11 @@ class Staging:
 
     def paths(self, batch: int, files: Sequence[str]) -> list[Path]:
         """Return the paths of the files of a batch. Raises a SparkJoinError that names a missing file."""
-        found = [self.root / batch_name(batch) / name for name in checked_names(files)]
-        for path in found:
+        paths = [self.root / batch_name(batch) / name for name in checked_names(files)]
+        for path in paths:
             if not path.is_file():
                 raise SparkJoinError(missing(batch, path))
-        return found
+        return paths
 
     def take(self, batch: int, files: Sequence[str], to: Sequence[Path]) -> None:
         """Rename files of a batch to the paths `to`; files that an earlier attempt renamed stay.

@@ -55,9 +55,9 @@ class TransactionSink(DirectorySink):
         self._data = self.path / "data"
         self._log = self.path / "_log"
 
-    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+    def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Prepare the directory. Also raises SparkJoinError for a log of results with another schema."""
-        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        super().prepare(schema=schema, job=job, scratch=scratch)
         with explained(self.path, "preparing the directory of results"):
             self._write_schema(schema.remove_metadata())
 
@@ -87,12 +87,12 @@ class TransactionSink(DirectorySink):
         return bool(versions(self.path))
 
     def _write_schema(self, schema: pa.Schema) -> None:
-        found = _schema(self.path)
-        if found is None:
+        stored = _schema(self.path)
+        if stored is None:
             write_whole(self._log / _SCHEMA, schema.serialize().to_pybytes(), RESULT_FILE)
-        elif not found.equals(schema):
+        elif not stored.equals(schema):
             raise SparkJoinError(
-                f"{self.path} holds results with the columns {_columns(found)}, not {_columns(schema)}; give the"
+                f"{self.path} holds results with the columns {_columns(stored)}, not {_columns(schema)}; give the"
                 " results of this query a directory of their own"
             )
 

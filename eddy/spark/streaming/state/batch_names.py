@@ -19,8 +19,8 @@ def batch_name(batch: int) -> str:
 
 def batch_of(name: str) -> int | None:
     """Return the batch at the beginning of a name, None for any other name."""
-    found = _BATCH.match(name)
-    return int(found[1]) if found else None
+    match = _BATCH.match(name)
+    return int(match[1]) if match else None
 
 
 def batch_named(name: str, ending: str = "") -> int | None:

@@ -54,7 +54,7 @@ class NamedFiles:
 
     @classmethod
     def of(cls, manifest: Manifest) -> NamedFiles:
-        return cls(manifest.log_files(), frozenset(one.file for one in manifest.late))
+        return cls(manifest.log_files(), frozenset(output.file for output in manifest.late))
 
 
 class Checkpoint:
@@ -135,10 +135,10 @@ class Checkpoint:
         """
         self._last = None
         for batch in sorted(self.numbers(), reverse=True):
-            found = self._read(batch)
-            if found.value is not None:
-                self._last = (batch, found.data)
-                return found.value
+            outcome = self._read(batch)
+            if outcome.value is not None:
+                self._last = (batch, outcome.data)
+                return outcome.value
         return None
 
     def newest_number(self) -> int | None:
@@ -169,16 +169,16 @@ class Checkpoint:
                 raise StreamingStateError(f"it is the manifest of batch {manifest.batch}, not of {batch}")
             return manifest
 
-        found = read_twice(*manifest_paths(self.root, batch), parse)
-        self.recoveries += found.repairs
-        if found.value is not None:
-            self._named.setdefault(batch, NamedFiles.of(found.value))
+        outcome = read_twice(*manifest_paths(self.root, batch), parse)
+        self.recoveries += outcome.repairs
+        if outcome.value is not None:
+            self._named.setdefault(batch, NamedFiles.of(outcome.value))
         elif batch not in self.damaged:
-            self.damaged[batch] = found.damages
+            self.damaged[batch] = outcome.damages
             self.recoveries.append(
-                f"the manifest of batch {batch} is damaged and was skipped: {'; '.join(found.damages)}"
+                f"the manifest of batch {batch} is damaged and was skipped: {'; '.join(outcome.damages)}"
             )
-        return found
+        return outcome
 
     # Published batches and late rows
 
@@ -199,8 +199,8 @@ class Checkpoint:
     def late_files(self, stream: int | None) -> list[Path]:
         """Return the files of a stream's late rows, of failed rows for None, of all committed batches, oldest first."""
         numbers = sorted(self.numbers())
-        read = [found for batch in numbers if (found := self._read(batch).value) is not None]
-        named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
+        read = [whole for batch in numbers if (whole := self._read(batch).value) is not None]
+        named = {output.file for manifest in read for output in manifest.late if output.stream == stream}
         # Retention deletes unnamed files before manifests, so a manifest named each file older than all manifests.
         there = self._names(self.late)
         gone = [name for name in there if numbers and (batch_of(name) or 0) < numbers[0]]
@@ -214,10 +214,10 @@ class Checkpoint:
 
     def _names(self, directory: Path) -> list[str]:
         """Return the names of all files of a directory, those that are only objects as well."""
-        found = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+        names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
         if self.remote is not None:
-            found.update(self.remote.names(directory.name))
-        return sorted(found)
+            names.update(self.remote.names(directory.name))
+        return sorted(names)
 
     def _here(self, directory: Path, names: Iterable[str]) -> list[Path]:
         """Return the paths of files of a directory, after those that are only objects were fetched."""
@@ -245,11 +245,11 @@ def manifest_paths(root: Path, batch: int) -> tuple[Path, Path]:
 
 def committed_batches(root: Path) -> set[int]:
     """Return the batches of which a manifest or its copy exists, whole or damaged; none without the directories."""
-    found: set[int | None] = set()
+    batches: set[int | None] = set()
     for directory in {path.parent for path in manifest_paths(root, 0)}:
         with suppress(FileNotFoundError):
-            found.update(batch_named(name, _MANIFEST) for name in os.listdir(directory))
-    return {batch for batch in found if batch is not None}
+            batches.update(batch_named(name, _MANIFEST) for name in os.listdir(directory))
+    return {batch for batch in batches if batch is not None}
 
 
 def _newest_batch(directory: Path) -> int | None:

@@ -33,7 +33,7 @@ DEAD_ROWS = 4096  # fewer links do not justify a new file
 
 Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
-Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
+Restrict = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
 """(segment, its rows) -> the rows that belong to the key group, since a segment may be older than a split."""
 Chosen = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Rows of a stream -> those among them that count, or all of them in another order."""
@@ -72,7 +72,7 @@ def compact(
     horizon: Horizon,
     writer: SegmentWriter,
     group: int,
-    own: Own | None = None,
+    restrict: Restrict | None = None,
     splits: int = 0,
 ) -> ManifestLink:
     """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
@@ -80,16 +80,16 @@ def compact(
     chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
     positions  `Job.positions`
     writer     takes the segments, which are valid after the caller calls `finish`; may take other groups as well
-    own        None = all rows belong to the key group
-    splits     splits of key groups that `own` applies
+    restrict   None = all rows belong to the key group
+    splits     splits of key groups that `restrict` applies
 
     The rows of each stream are sorted by event time, rows of equal time in order of arrival, in segments of up to
     65 536 rows or about 8 MB. Cost: one read of each segment that is not entirely dead, and twice the memory of one
     stream's rows. Raises StreamingStateError for segments that cannot be read.
     """
     written: list[Segment] = []
-    everything = ((link, one) for link in chain for one in link.segments)
-    reader.expect(one for link, one in everything if not _is_below(one, horizon.least(link, one.stream)))
+    everything = ((link, piece) for link in chain for piece in link.segments)
+    reader.expect(piece for link, piece in everything if not _is_below(piece, horizon.least(link, piece.stream)))
     for stream in range(len(horizon.spans)):
         parts = list[pa.RecordBatch]()
         for link in chain:
@@ -98,8 +98,8 @@ def compact(
                 if segment.stream != stream or _is_below(segment, below):
                     continue
                 rows = reader.read(segment)
-                if own is not None:
-                    rows = own(segment, rows)
+                if restrict is not None:
+                    rows = restrict(segment, rows)
                 at = None if below is None else positions(rows, stream)
                 if at is not None and not (live := at >= below).all():
                     rows = rows.filter(pa.array(live))
@@ -124,7 +124,9 @@ def prune(chain: Chain, horizon: Horizon) -> Chain:
     left: list[ManifestLink] = []
     same = True
     for link in chain:
-        live = tuple(one for one in link.segments if not _is_below(one, horizon.least(link, one.stream)))
+        live = tuple(
+            segment for segment in link.segments if not _is_below(segment, horizon.least(link, segment.stream))
+        )
         same = same and bool(live) and len(live) == len(link.segments)
         if live:
             left.append(link if len(live) == len(link.segments) else ManifestLink(link.batch, link.late_below, live))
@@ -192,7 +194,9 @@ def _spare_segments(chain: Sequence[ManifestLink]) -> int:
     A link that compaction wrote has all its segments in one file, and saves none.
     """
     segments = [segment for link in chain for segment in link.segments]
-    if len({one.file for one in segments}) < 2:
+    if len({segment.file for segment in segments}) < 2:
         return 0
-    small = [one.stream for one in segments if 2 * one.rows <= PIECE_ROWS and 2 * one.length <= PIECE_BYTES]
+    small = [
+        segment.stream for segment in segments if 2 * segment.rows <= PIECE_ROWS and 2 * segment.length <= PIECE_BYTES
+    ]
     return len(small) - len(set(small))

@@ -55,7 +55,7 @@ def read_twice(path: Path, copy: Path, parse: Callable[[bytes], T]) -> ReadOutco
         if isinstance(whole, tuple):
             write_whole(target, whole[1])
             return ReadOutcome(*whole, (f"{target} ({other or 'it is missing'}) was restored from {source}",), ())
-    damages = [f"{place}: {one}" for place, one in ((path, first), (copy, second)) if isinstance(one, str)]
+    damages = [f"{place}: {damage}" for place, damage in ((path, first), (copy, second)) if isinstance(damage, str)]
     return ReadOutcome(None, b"", (), tuple(damages))
 
 

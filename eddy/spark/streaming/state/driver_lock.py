@@ -60,8 +60,8 @@ class DriverLock:
 def _holder(written: bytes) -> str:
     """Return the name of the process that wrote the content of a lock file."""
     try:
-        found = parse(written)
-        fields({"pid": integer(0), "host": text})(found, "lock")
-        return f"process {found['pid']} on {found['host']}"
+        content = parse(written)
+        fields({"pid": integer(0), "host": text})(content, "lock")
+        return f"process {content['pid']} on {content['host']}"
     except FormError:
         return "another process, which has not written its name yet"

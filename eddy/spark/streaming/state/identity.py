@@ -107,19 +107,19 @@ def check_identity(
 
     Returns texts on damage that was repaired.
     """
-    found = _read(root)
-    if found.value is None:
+    outcome = _read(root)
+    if outcome.value is None:
         raise StreamingStateError(
-            f"{root} has no whole identity: {'; '.join(found.damages) or f'{_path(root)} is missing'};"
+            f"{root} has no whole identity: {'; '.join(outcome.damages) or f'{_path(root)} is missing'};"
             " restore the file or its copy from a backup, or start with a new checkpoint"
         )
-    differs = _difference(found.value, job, _identity(job, key_groups, transport, watermarks))
+    differs = _difference(outcome.value, job, _identity(job, key_groups, transport, watermarks))
     if differs is not None:
         raise StreamingStateError(
             f"the checkpoint {root} belongs to another join: {differs}; run that join on it, or start with a new"
             f" checkpoint{remedy}"
         )
-    return found.repairs
+    return outcome.repairs
 
 
 def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How | None) -> tuple[QueryChange, ...]:
@@ -133,10 +133,10 @@ def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How |
     if saved is None:
         return ()
     before = () if saved["change"] is None else (QueryChange(*saved["change"]),)
-    own = _identity(job, key_groups, transport, None)
-    if how is None or _difference(saved, job, own) is None:
+    identity = _identity(job, key_groups, transport, None)
+    if how is None or _difference(saved, job, identity) is None:
         return before
-    refused = _unserved(saved, job, own, how)
+    refused = _unserved(saved, job, identity, how)
     if refused is not None:
         raise StreamingStateError(
             f"the checkpoint {root} belongs to another join, which cannot change to this one by {how!r}: {refused}"
@@ -144,25 +144,25 @@ def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How |
     return (*before, QueryChange(how, None))
 
 
-def _unserved(saved: dict[str, Any], job: Job, own: dict[str, Any], how: How) -> str | None:
+def _unserved(saved: dict[str, Any], job: Job, identity: dict[str, Any], how: How) -> str | None:
     """Return why the rows of a checkpoint do not suffice for another query, None if they suffice."""
     hub = "; a hub (eddy.spark.Hub) logs all columns of all rows"
-    streams = [(one["name"], one["time"]) for one in saved["query"]["streams"]]
-    if streams != [(one["name"], one["time"]) for one in own["query"]["streams"]]:
+    streams = [(stream["name"], stream["time"]) for stream in saved["query"]["streams"]]
+    if streams != [(stream["name"], stream["time"]) for stream in identity["query"]["streams"]]:
         return f"{difference(saved['query'], job.query, where='the checkpoint')}; the streams stay the same"
-    form = _form_difference(saved, job, own)
+    form = _form_difference(saved, job, identity)
     if form is not None:
         return f"{form}; the rows are logged in this form, so start with a new checkpoint"
     if how == "immediate":
         return None
-    if saved["query"]["branches"] or own["query"]["branches"]:
+    if saved["query"]["branches"] or identity["query"]["branches"]:
         return (
             "a row without a partner needs rows that may have left the log, so with branches the new query starts"
             " without rows: use 'immediate'"
         )
-    for theirs, mine in zip(saved["query"]["streams"], own["query"]["streams"], strict=True):
+    for theirs, mine in zip(saved["query"]["streams"], identity["query"]["streams"], strict=True):
         if theirs["columns"] != mine["columns"]:
-            logged, needed = (", ".join(name for name, _ in one["columns"]) for one in (theirs, mine))
+            logged, needed = (", ".join(name for name, _ in stream["columns"]) for stream in (theirs, mine))
             return f"stream {mine['name']}: the log has the columns {logged}, the new query needs {needed}{hub}"
     filters = _filter_difference(saved, job)
     return None if filters is None else f"{filters}: the log has the rows that the old filter accepted{hub}"
@@ -230,10 +230,10 @@ def _read(root: Path) -> ReadOutcome[dict[str, Any]]:
 def _parse(data: bytes) -> dict[str, Any]:
     try:
         whole = parse(data)
-        found = (whole["format"], whole["version"], whole["digest"], whole["identity"])
+        entries = (whole["format"], whole["version"], whole["digest"], whole["identity"])
     except (FormError, KeyError, TypeError) as problem:
         raise StreamingStateError(f"it is damaged, or no identity ({problem!r})") from problem
-    written_as, version, digest, identity = found
+    written_as, version, digest, identity = entries
     if written_as != FORMAT:
         raise StreamingStateError(f"it has format {written_as!r}, not {FORMAT!r}")
     if version != VERSION:
@@ -254,12 +254,12 @@ def _parse(data: bytes) -> dict[str, Any]:
     return identity
 
 
-def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
+def _difference(saved: dict[str, Any], job: Job, identity: dict[str, Any]) -> str | None:
     """Return a text on the first difference, or None if the identities are equal."""
-    found = difference(saved["query"], job.query, where="the checkpoint", results=False)
-    if found is not None:
-        return found
-    return _filter_difference(saved, job) or _form_difference(saved, job, own)
+    reason = difference(saved["query"], job.query, where="the checkpoint", results=False)
+    if reason is not None:
+        return reason
+    return _filter_difference(saved, job) or _form_difference(saved, job, identity)
 
 
 def _filter_difference(saved: dict[str, Any], job: Job) -> str | None:
@@ -271,13 +271,13 @@ def _filter_difference(saved: dict[str, Any], job: Job) -> str | None:
     return None
 
 
-def _form_difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
+def _form_difference(saved: dict[str, Any], job: Job, identity: dict[str, Any]) -> str | None:
     """Return a text on the first difference in the settings that determine the key group of a row, and its path."""
 
     def differ(what: str, theirs: object, mine: object) -> str:
         return f"{what}: {theirs} in the checkpoint, {mine} now"
 
-    for name, theirs, mine in zip(job.shares.streams, saved["sequence"], own["sequence"], strict=True):
+    for name, theirs, mine in zip(job.shares.streams, saved["sequence"], identity["sequence"], strict=True):
         if theirs != mine:
             return differ(f"stream {name}, column of the order of arrival", theirs or "none", mine or "none")
     for key, what in (
@@ -288,12 +288,12 @@ def _form_difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> st
         ("transport", "transport"),
         ("output", "output"),
     ):
-        if saved[key] != own[key]:
-            return differ(what, saved[key], own[key])
-    for label, theirs, mine in zip(own["classes"], saved["shares"], own["shares"], strict=True):
+        if saved[key] != identity[key]:
+            return differ(what, saved[key], identity[key])
+    for label, theirs, mine in zip(identity["classes"], saved["shares"], identity["shares"], strict=True):
         if theirs != mine:
             return differ(f"shares of the key groups along [{label}]", theirs, mine)
-    theirs_set, own_set = saved["watermarks"], own["watermarks"]
+    theirs_set, own_set = saved["watermarks"], identity["watermarks"]
     for name in [*theirs_set, *own_set]:
         if theirs_set.get(name) != own_set.get(name):
             return differ(f"watermark setting {name!r}", theirs_set.get(name, "absent"), own_set.get(name, "absent"))

@@ -207,14 +207,14 @@ class Lease:
 
     def _parsed(self, data: bytes) -> _LeaseState:
         try:
-            found = parse(data)
-            _FORM(found, LEASE)
+            content = parse(data)
+            _FORM(content, LEASE)
         except FormError as problem:
             raise StreamingStateError(
                 f"{self._store.url}: the object {LEASE!r} is no lease of a streaming join ({problem}); another program"
                 " uses this prefix: choose another one"
             ) from None
-        return _LeaseState(**found)
+        return _LeaseState(**content)
 
     def _in_use(self, holder: str) -> StreamingStateError:
         return StreamingStateError(

@@ -63,10 +63,10 @@ class Locations:
         """Get a file that this host does not have from the object store, if it is there."""
         if self.store is None or path.exists() or not path.is_relative_to(self.root):
             return
-        found = self.store.read(path.relative_to(self.root).as_posix())
-        if found is not None:
+        stored = self.store.read(path.relative_to(self.root).as_posix())
+        if stored is not None:
             make_directories(path.parent)
-            write_whole(path, found[0])
+            write_whole(path, stored[0])
 
     def writer(self, name: str) -> SegmentWriter:
         """Return the writer of a file of the log. Its name is unique to this attempt of a task."""
@@ -78,7 +78,7 @@ class Locations:
 
     def _ranges(self, file: str, segments: Sequence[Segment]) -> Sequence[bytes] | None:
         assert self.store is not None
-        return self.store.ranges(f"{self.log.name}/{file}", [(one.offset, one.length) for one in segments])
+        return self.store.ranges(f"{self.log.name}/{file}", [(segment.offset, segment.length) for segment in segments])
 
     def begin(self, batch: int) -> None:
         """Make the working directory of a host ready for the files of a batch; without effect without a store."""

@@ -157,11 +157,11 @@ class Manifest:
                 ]
                 for group, state in groups
             ],
-            "results": [_output(one) for one in self.results],
-            "late": [_output(one) for one in self.late],
+            "results": [_output(output) for output in self.results],
+            "late": [_output(output) for output in self.late],
             "extra": self.extra,
         }
-        segments = [one for _, state in groups for link in state.chain for one in link.segments]
+        segments = [segment for _, state in groups for link in state.chain for segment in link.segments]
         return KIND.pack({"header": header, "segments": _parts(segments)})
 
     @classmethod
@@ -178,21 +178,21 @@ class Manifest:
             batch=header["batch"],
             watermarks=header["watermarks"],
             partition_map=tuple(header["partition_map"]),
-            splits=tuple(GroupSplit(*one) for one in header["splits"]),
-            dealt=tuple(Dealt(*one) for one in header["dealt"]),
+            splits=tuple(GroupSplit(*entry) for entry in header["splits"]),
+            dealt=tuple(Dealt(*entry) for entry in header["dealt"]),
             groups={
                 group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan, due)
                 for group, version, token, plan, due, chain in header["groups"]
             },
-            results=tuple(OutputFile(*one) for one in header["results"]),
-            late=tuple(OutputFile(*one) for one in header["late"]),
+            results=tuple(OutputFile(*entry) for entry in header["results"]),
+            late=tuple(OutputFile(*entry) for entry in header["late"]),
             extra=header["extra"],
         )
 
     def log_files(self) -> frozenset[str]:
         """Return the names of the log files that the state needs."""
         chains = (state.chain for state in self.groups.values())
-        return frozenset(one.file for chain in chains for link in chain for one in link.segments)
+        return frozenset(segment.file for chain in chains for link in chain for segment in link.segments)
 
 
 def _output(file: OutputFile) -> list[Any]:
@@ -205,9 +205,9 @@ def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None,
 
 def _parts(segments: list[Segment]) -> Plain:
     names: dict[str, int] = {}
-    files = [names.setdefault(one.file, len(names)) for one in segments]
+    files = [names.setdefault(segment.file, len(names)) for segment in segments]
     columns = [files, *(list(map(attrgetter(name), segments)) for name in _NUMBERS)]
-    digests = np.frombuffer(bytes.fromhex("".join([one.digest for one in segments])), np.uint8)
+    digests = np.frombuffer(bytes.fromhex("".join([segment.digest for segment in segments])), np.uint8)
     return {"files": list(names), "numbers": np.array(columns, np.int64), "digests": digests}
 
 
@@ -220,6 +220,6 @@ def _segments(parts: Parts, count: int) -> Iterator[Segment]:
     fits = not count or (numbers[:-2].min() >= 0 and numbers[0].max() < len(names))
     parts.require(bool(fits), "a segment has negative numbers, or a file without a name")
     parts.require(bool((numbers[-2] <= numbers[-1]).all()), "a segment has its last event time before its first")
-    own, offset, length, group, stream, rows, splits, first, last = numbers.tolist()
-    digests, files = [f"{word:016x}" for word in words], [names[k] for k in own]
+    file_numbers, offset, length, group, stream, rows, splits, first, last = numbers.tolist()
+    digests, files = [f"{word:016x}" for word in words], [names[k] for k in file_numbers]
     return map(Segment, files, offset, length, digests, group, stream, rows, first, last, splits)

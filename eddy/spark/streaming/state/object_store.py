@@ -33,8 +33,8 @@ library."""
 
 def is_url(place: object) -> bool:
     """Return whether a checkpoint is given as the URL of an object store."""
-    found = _URL.fullmatch(place) if isinstance(place, str) else None
-    return found is not None and found[1].lower() != "file"
+    match = _URL.fullmatch(place) if isinstance(place, str) else None
+    return match is not None and match[1].lower() != "file"
 
 
 class Tag(NamedTuple):
@@ -57,8 +57,8 @@ class ObjectStore:
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        found = _URL.fullmatch(url)
-        if found is None or found[1].lower() not in SCHEMES:
+        match = _URL.fullmatch(url)
+        if match is None or match[1].lower() not in SCHEMES:
             raise SparkJoinError(
                 f"checkpoint: {url!r} is no URL of an object store; pass one that begins with s3://, gs:// or az://, or"
                 " a path of a mounted file system"
@@ -129,12 +129,12 @@ class ObjectStore:
 
         def request(store: Any) -> tuple[bytes, Tag] | None:
             try:
-                found = obstore.get(store, name)
+                response = obstore.get(store, name)
             except FileNotFoundError as problem:
                 if "NoSuchBucket" in str(problem):
                     raise
                 return None
-            return bytes(found.bytes()), self._tag(found.meta)
+            return bytes(response.bytes()), self._tag(response.meta)
 
         return self._run(f"reading {name}", request)
 
@@ -148,7 +148,7 @@ class ObjectStore:
         def request(store: Any) -> list[bytes] | None:
             starts, lengths = [start for start, _ in places], [length for _, length in places]
             try:
-                return [bytes(one) for one in obstore.get_ranges(store, name, starts=starts, lengths=lengths)]
+                return [bytes(part) for part in obstore.get_ranges(store, name, starts=starts, lengths=lengths)]
             except FileNotFoundError:
                 return None
 
@@ -162,7 +162,7 @@ class ObjectStore:
         import obstore
 
         def request(store: Any) -> list[str]:
-            return sorted(one["path"] for one in obstore.list(store, prefix=below, offset=after).collect())
+            return sorted(entry["path"] for entry in obstore.list(store, prefix=below, offset=after).collect())
 
         return self._run(f"listing {below}/", request)
 

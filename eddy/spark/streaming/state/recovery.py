@@ -44,14 +44,15 @@ def recover(checkpoint: Checkpoint) -> Manifest | None:
     number = checkpoint.newest_number()
     committed, planned = checkpoint.spark_committed(), checkpoint.spark_planned()
     if committed is not None and (newest is None or newest.batch < committed):
-        found = "none is whole" if newest is None else f"the newest whole one is of batch {newest.batch}"
+        remaining = "none is whole" if newest is None else f"the newest whole one is of batch {newest.batch}"
         damages = [text for batch in sorted(checkpoint.damaged) for text in checkpoint.damaged[batch]]
         missing = "; ".join(damages) or f"{manifest_paths(checkpoint.root, committed)[0]}: it is missing"
         lost = 0 if newest is None else newest.batch + 1
         batches = f"batch {committed}" if lost >= committed else f"batches {lost} to {committed}"
         raise StreamingStateError(
             f"the state after batch {committed}, which Spark has marked complete, is lost: {missing}. Of the manifests"
-            f" in {checkpoint.manifests}, {found}. Spark does not replay the rows of {batches}; restore the file or its"
+            f" in {checkpoint.manifests}, {remaining}. Spark does not replay the rows of"
+            f" {batches}; restore the file or its"
             " copy from a backup, or start with a new checkpoint"
         )
     if number is not None and (planned is None or planned < number):

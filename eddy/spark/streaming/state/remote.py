@@ -82,7 +82,7 @@ class StateBundle:
             "epoch": self.epoch,
             "batch": self.batch,
             "names": list(self.files),
-            "kept": [list(one) for one in self.kept.items()],
+            "kept": [list(pair) for pair in self.kept.items()],
             "groups": self.groups,
         }
         whole = [np.frombuffer(data, np.uint8) for data in (self.manifest, *self.files.values())]
@@ -94,11 +94,11 @@ class StateBundle:
         parts = BUNDLE.unpack(data)
         header = parts.value("header", _HEADER)
         names = header["names"]
-        whole = [one.tobytes() for one in parts.arrays("files", np.uint8, [(-1,)] * (1 + len(names)))]
+        whole = [array.tobytes() for array in parts.arrays("files", np.uint8, [(-1,)] * (1 + len(names)))]
         files = dict(zip(names, whole[1:], strict=True))
-        found = cls(header["epoch"], header["batch"], whole[0], files, header["groups"])
-        found.kept = dict(header["kept"])
-        return found
+        bundle = cls(header["epoch"], header["batch"], whole[0], files, header["groups"])
+        bundle.kept = dict(header["kept"])
+        return bundle
 
 
 class RemoteCheckpoint:
@@ -153,7 +153,7 @@ class RemoteCheckpoint:
                     f" {before.epoch}, and batch {after.batch} with {after.epoch}: objects of two checkpoints are"
                     " mixed; restore one of them, or start with a new prefix"
                 )
-        self._late = {one.batch: _late_of(Manifest.from_bytes(one.manifest)) for one in bundles}
+        self._late = {state.batch: _late_of(Manifest.from_bytes(state.manifest)) for state in bundles}
         for bundle in bundles:
             self._write(f"manifests/{batch_name(bundle.batch)}.manifest", bundle.manifest)
             self._write(f"manifests/copies/{batch_name(bundle.batch)}.manifest", bundle.manifest)
@@ -162,7 +162,7 @@ class RemoteCheckpoint:
             self._write_files(StateBundle.from_bytes(begun[0]))
         if bundles:
             newest = bundles[-1]
-            self._kept, self._large = set(newest.kept.values()), any(one.kept for one in bundles)
+            self._kept, self._large = set(newest.kept.values()), any(state.kept for state in bundles)
             self._epoch = newest.epoch
             self._write_files(newest)
             published = self.store.names("published")
@@ -232,8 +232,8 @@ class RemoteCheckpoint:
 
     def numbers(self) -> list[int]:
         """Return the batches that have a bundle, ascending."""
-        found = (batch_named(Path(name).name) for name in self.store.names("manifests"))
-        return sorted(one for one in found if one is not None)
+        batches = (batch_named(Path(name).name) for name in self.store.names("manifests"))
+        return sorted(batch for batch in batches if batch is not None)
 
     def _write(self, name: str, data: bytes) -> None:
         path = self.root / name
@@ -320,7 +320,7 @@ class RemoteCheckpoint:
 
         everything   whether a sink may stage results where the working directory has no folder yet
         """
-        folders = [one for one in STAGED if everything or (self.root / one).is_dir()]
+        folders = [folder for folder in STAGED if everything or (self.root / folder).is_dir()]
         there = (name for folder in folders for name in self.store.names(folder))
         self.fetch([self.root / name for name in there if _staged_batch(name) == batch])
 
@@ -334,15 +334,17 @@ class RemoteCheckpoint:
         if not batches:
             return
         newest = self._swept = batches[-1]
-        folders = [one for one in ("groups", *STAGED) if (self.root / one).is_dir()]
-        listed = {one: self.store.names(one) for one in ("published", "log", *folders, *["kept"][: self._large])}
+        folders = [folder for folder in ("groups", *STAGED) if (self.root / folder).is_dir()]
+        listed = {
+            folder: self.store.names(folder) for folder in ("published", "log", *folders, *["kept"][: self._large])
+        }
         kept = set[str]()
         if self._large:
             kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
-        groups = [one for one in listed.get("groups", ()) if batch_named(Path(one).name) is not None]
+        groups = [name for name in listed.get("groups", ()) if batch_named(Path(name).name) is not None]
         oldest_known = min(self._late, default=newest)
         late = self.store.names("late", f"late/{batch_name(oldest_known)}")
-        unnamed = [one for one in late if _is_old(one, newest) and Path(one).name not in self._late_named(one)]
+        unnamed = [name for name in late if _is_old(name, newest) and Path(name).name not in self._late_named(name)]
         # All of this was there while this driver held the lease, so no other one has begun to use it.
         self.lease.renew()
         # Files of late rows that no manifest names go first: without its manifest, each file of a batch counts.
@@ -351,11 +353,11 @@ class RemoteCheckpoint:
         self.store.delete(f"manifests/{batch_name(batch)}" for batch in batches if batch < oldest)
         self.store.delete(
             [
-                *(one for one in listed["published"] if (batch_of(Path(one).name) or 0) < oldest),
-                *(one for one in listed["log"] if _is_old(one, newest) and Path(one).name not in named),
-                *(one for one in listed.get("kept", ()) if Path(one).name not in kept | self._kept),
+                *(name for name in listed["published"] if (batch_of(Path(name).name) or 0) < oldest),
+                *(name for name in listed["log"] if _is_old(name, newest) and Path(name).name not in named),
+                *(name for name in listed.get("kept", ()) if Path(name).name not in kept | self._kept),
                 *groups[:-2],
-                *(one for folder in STAGED for one in listed.get(folder, ()) if (_staged_batch(one) or 0) < newest),
+                *(name for folder in STAGED for name in listed.get(folder, ()) if (_staged_batch(name) or 0) < newest),
             ]
         )
         self._kept &= kept
@@ -399,7 +401,7 @@ class RunLock:
 
 
 def _late_of(manifest: Manifest) -> frozenset[str]:
-    return frozenset(one.file for one in manifest.late)
+    return frozenset(output.file for output in manifest.late)
 
 
 def _is_old(name: str, newest: int) -> bool:
@@ -426,7 +428,7 @@ def read_bundle(store: ObjectStore, batch: int) -> StateBundle:
 
 
 def _whole(store: ObjectStore, name: str) -> bytes:
-    found = store.read(name)
-    if found is None:
+    stored = store.read(name)
+    if stored is None:
         raise StreamingStateError(f"{store.url}/{name}: the object is missing; restore it from a backup")
-    return found[0]
+    return stored[0]

@@ -37,7 +37,7 @@ def retain(checkpoint: Checkpoint, keep: int = 10, *, in_use: Iterable[str] = ()
         if all(named[batch] is not None for batch in numbers if batch >= oldest):
             deleted += _retain_files(checkpoint, numbers, oldest, named, in_use)
             if checkpoint.remote is not None:
-                kept = [one.log for batch, one in named.items() if one is not None and batch >= oldest]
+                kept = [files.log for batch, files in named.items() if files is not None and batch >= oldest]
                 checkpoint.remote.sweep(oldest, frozenset(in_use).union(*kept))
     return [str(path.relative_to(checkpoint.root)) for path in deleted]
 
@@ -51,13 +51,13 @@ def _retain_files(
 ) -> list[Path]:
     """Delete manifests below `oldest`, and files of batches below the newest that no kept manifest names."""
     newest = numbers[-1]
-    kept = [one for batch, one in named.items() if one is not None and batch >= oldest]
+    kept = [files for batch, files in named.items() if files is not None and batch >= oldest]
     deleted = _retain_late(checkpoint, numbers, oldest, named)
     # Manifests are deleted first: after a stop in between, no manifest may name a deleted file.
     deleted += _unlink(path for batch in numbers if batch < oldest for path in manifest_paths(checkpoint.root, batch))
     # The mark is deleted after the manifest: without both, a batch of this age counts as published.
     deleted += _unlink(path for path, _ in _of_batches(checkpoint.published, 0, oldest))
-    log = frozenset(in_use).union(*(one.log for one in kept))
+    log = frozenset(in_use).union(*(files.log for files in kept))
     # A file in use may still have its temporary name.
     deleted += _unlink(path for path, name in _of_batches(checkpoint.log, 0, newest) if final_name(name) not in log)
     checkpoint.forget_named_files(oldest)
@@ -72,9 +72,9 @@ def _retain_late(
     Call this before any manifest is deleted: only the manifest of its batch distinguishes such a file from a file that
     counts, and without a manifest every file counts (`Checkpoint.late_files`).
     """
-    known = [one for one in named.values() if one is not None]
+    known = [files for files in named.values() if files is not None]
     since = numbers[0] if len(known) == len(named) else oldest
-    late = frozenset[str]().union(*(one.late for one in known))
+    late = frozenset[str]().union(*(files.late for files in known))
     return _unlink(path for path, name in _of_batches(checkpoint.late, since, numbers[-1]) if name not in late)
 
 

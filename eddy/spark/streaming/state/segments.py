@@ -197,27 +197,27 @@ class SegmentReader:
 
     def know(self, rows: Mapping[Segment, pa.RecordBatch]) -> None:
         """Take the rows of segments that this process has just written; `read` does not read them from the file."""
-        self._known.update({(segment.file, segment.offset): own for segment, own in rows.items()})
+        self._known.update({(segment.file, segment.offset): batch for segment, batch in rows.items()})
 
     def expect(self, segments: Iterable[Segment]) -> None:
         """Get segments that will be read, and whose files this host does not have, together and in parallel."""
         if self._ranges is None:
             return
         wanted: dict[str, list[Segment]] = {}
-        for one in segments:
-            place = (one.file, one.offset)
-            if not (place in self._known or place in self._got or one.file in self._files):
-                wanted.setdefault(one.file, []).append(one)
-        lacking = [own for file, own in wanted.items() if not (self._directory / file).exists()]
+        for segment in segments:
+            place = (segment.file, segment.offset)
+            if not (place in self._known or place in self._got or segment.file in self._files):
+                wanted.setdefault(segment.file, []).append(segment)
+        lacking = [file_segments for file, file_segments in wanted.items() if not (self._directory / file).exists()]
         with ThreadPoolExecutor(_READERS) as pool:
             list(pool.map(self._get, lacking))
 
     def _get(self, segments: Sequence[Segment]) -> None:
         """Get segments of one file."""
         assert self._ranges is not None
-        whole = [one for one in segments if one.offset >= 0 and one.length > 0]
-        for one, data in zip(whole, self._ranges(whole[0].file, whole) or (), strict=False):
-            self._got[one.file, one.offset] = pa.py_buffer(data)
+        whole = [piece for piece in segments if piece.offset >= 0 and piece.length > 0]
+        for segment, data in zip(whole, self._ranges(whole[0].file, whole) or (), strict=False):
+            self._got[segment.file, segment.offset] = pa.py_buffer(data)
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment. The mapped memory lives as long as the rows.

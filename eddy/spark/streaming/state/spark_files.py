@@ -95,7 +95,7 @@ def _matches(data: bytes, sums: Path) -> bool:
         kept = sums.read_bytes()
     except OSError:
         return True
-    if len(kept) < _SUMS.size or (found := _SUMS.unpack_from(kept))[0] != _MAGIC or not found[1]:
+    if len(kept) < _SUMS.size or (header := _SUMS.unpack_from(kept))[0] != _MAGIC or not header[1]:
         return True
-    taken = (zlib.crc32(data[low : low + found[1]]) for low in range(0, len(data), found[1]))
-    return b"".join(struct.pack(">I", one) for one in taken) == kept[_SUMS.size :]
+    taken = (zlib.crc32(data[low : low + header[1]]) for low in range(0, len(data), header[1]))
+    return b"".join(struct.pack(">I", checksum) for checksum in taken) == kept[_SUMS.size :]

@@ -52,7 +52,7 @@ def is_held(root: Path) -> bool:
 
 def is_working(path: Path) -> bool:
     """Return whether a file lies in a working directory, which only this host sees."""
-    return any((one / _LOCK).exists() for one in path.parents)
+    return any((parent / _LOCK).exists() for parent in path.parents)
 
 
 def _is_free(path: Path) -> bool:

@@ -108,14 +108,14 @@ class Engines:
     @cached_property
     def sources(self) -> Sources:
         """The streams of a hub."""
-        return Sources([Stream(one.name, one.schema, time=one.time) for one in self.job.query.streams])
+        return Sources([Stream(stream.name, stream.schema, time=stream.time) for stream in self.job.query.streams])
 
     def holding(self) -> Holding:
         """Return the engines of the process."""
-        engines = {group: one.token for group, one in self._kept.items()}
-        nbytes = sum(one.nbytes for one in self._kept.values())
+        engines = {group: engine.token for group, engine in self._kept.items()}
+        nbytes = sum(engine.nbytes for engine in self._kept.values())
         copies = {
-            (number, *copy): one.token for number, node in self.nodes.items() for copy, one in node.copies.items()
+            (number, *copy): held.token for number, node in self.nodes.items() for copy, held in node.copies.items()
         }
         return Holding(
             socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy
@@ -184,17 +184,17 @@ class Engines:
 
     def report(self) -> MemoryReport:
         """Return the figures of the micro-batch."""
-        spilled = [one for one in self._kept.values() if not one.live]
+        spilled = [engine for engine in self._kept.values() if not engine.live]
         self._report.nbytes, self._report.live = self.nbytes, len(self._kept) - len(spilled)
-        self._report.nbytes += sum(one.nbytes for one in self.nodes.values())
+        self._report.nbytes += sum(node.nbytes for node in self.nodes.values())
         self._report.peak = max(self._report.peak, self._report.nbytes)
-        self._report.spilled_bytes, self._report.spilled = sum(one.file_bytes for one in spilled), len(spilled)
+        self._report.spilled_bytes, self._report.spilled = sum(engine.file_bytes for engine in spilled), len(spilled)
         return self._report
 
     @property
     def nbytes(self) -> int:
         """Bytes of the live engines."""
-        return sum(one.nbytes for one in self._kept.values() if one.live)
+        return sum(engine.nbytes for engine in self._kept.values() if engine.live)
 
     def is_live(self, group: int) -> bool:
         """Return whether the engine of a key group is in memory."""
@@ -223,12 +223,12 @@ class Engines:
     # An engine in use
 
     @contextlib.contextmanager
-    def lent(self, group: int, before: str | None, after: str, handed: bool) -> Iterator[Lent]:
+    def loan(self, group: int, before: str | None, after: str, handed: bool) -> Iterator[Loan]:
         """Lend the engine of a key group to the body, which changes its state from `before` to `after`.
 
         handed  whether another worker of the host passes the engine on
 
-        `Lent.runtime` is None if this worker does not have the engine; the body then sets a new one. The engine is kept
+        `Loan.runtime` is None if this worker does not have the engine; the body then sets a new one. The engine is kept
         if the body ends without an error.
         """
         self._due.discard(group)
@@ -243,15 +243,15 @@ class Engines:
         elif kept is None and before is not None:
             source = LIVE if handed else MAPPED
             kept = self._taken_over(group, before, PATIENCE_S if handed else 0.0)
-        lent = Lent(None if kept is None else kept.engine, source)
+        loan = Loan(None if kept is None else kept.engine, source)
         try:
-            yield lent
+            yield loan
         except BaseException:
             self.drop([group])
             raise
-        assert lent.runtime is not None
+        assert loan.runtime is not None
         if kept is None:
-            kept = KeptEngine(after, lent.runtime)
+            kept = KeptEngine(after, loan.runtime)
         kept.token = after
         kept.count()
         self._kept[group] = kept
@@ -285,7 +285,7 @@ class Engines:
 
 
 @dataclass
-class Lent:
+class Loan:
     """An engine in use, and its source."""
 
     runtime: Engine | None
@@ -298,11 +298,11 @@ _engines: dict[str, Engines] = {}
 
 def engines_of(start: JoinStart) -> Engines:
     """Return the engines of a start in this process. Drop those of other starts, which no task will need."""
-    found = _engines.get(start.name)
-    if found is None:
+    engines = _engines.get(start.name)
+    if engines is None:
         for other in _engines.values():
             other.close()
         _engines.clear()
-        found = _engines[start.name] = Engines(start)
-        found.locations.delete_old_engines()
-    return found
+        engines = _engines[start.name] = Engines(start)
+        engines.locations.delete_old_engines()
+    return engines

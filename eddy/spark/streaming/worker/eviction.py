@@ -60,13 +60,13 @@ def evictions(kept: Mapping[int, KeptEngine], rates: Mapping[int, float], due: C
     rates  key group -> its rate of use
     due    key groups that this micro-batch still has to join
     """
-    found: list[tuple[bool, float, Eviction]] = []
-    for group, one in kept.items():
-        if not one.live:
+    steps: list[tuple[bool, float, Eviction]] = []
+    for group, engine in kept.items():
+        if not engine.live:
             continue
         rate, is_due = rates[group], group in due
-        if one.spare >= LEAST_TRIM:
-            found.append((is_due, rate * TRIM_S_PER_BYTE, Eviction(group, True)))
-        seconds = MAP_S * one.parts / max(1, one.nbytes) + MAP_S_PER_BYTE
-        found.append((is_due, rate * seconds, Eviction(group, False)))
-    return [step for _, _, step in sorted(found, key=lambda one: one[:2])]
+        if engine.spare >= LEAST_TRIM:
+            steps.append((is_due, rate * TRIM_S_PER_BYTE, Eviction(group, True)))
+        seconds = MAP_S * engine.parts / max(1, engine.nbytes) + MAP_S_PER_BYTE
+        steps.append((is_due, rate * seconds, Eviction(group, False)))
+    return [step for _, _, step in sorted(steps, key=lambda entry: entry[:2])]

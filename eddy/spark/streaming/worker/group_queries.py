@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.queries.combinations import PushedCombinations
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import FoundCombinations
-from eddy.queries.owner import Owner
+from eddy.queries.reader import Reader
 from eddy.queries.sources import POSITION, Sources, one_batch
 from eddy.queries.version import Drain, Version
 from eddy.query.query import Query
@@ -38,14 +38,14 @@ class VersionResults(NamedTuple):
 
     key: str
     results: pa.Table
-    found: FoundCombinations
+    combinations: PushedCombinations
     rows: npt.NDArray[np.int64]
     failed: tuple[pa.RecordBatch, ...] = ()
 
     @property
     def first(self) -> npt.NDArray[np.int64]:
         """The micro-batch of the first component of each result."""
-        return self.found.first[self.rows]
+        return self.combinations.first[self.rows]
 
 
 class GroupQueries:
@@ -55,7 +55,7 @@ class GroupQueries:
         self._sources = sources
         self._options = options
         self._families: dict[Hashable, Family] = {}
-        self._owners: dict[str, Owner[Family]] = {}
+        self._readers: dict[str, Reader[Family]] = {}
 
     def adapt(
         self,
@@ -70,26 +70,26 @@ class GroupQueries:
         watermark  watermark after these rows
         """
         wanted = {task.key for task, _ in versions}
-        for key in [key for key in self._owners if key not in wanted]:
-            del self._owners[key]
-        kept = set(self._owners.values())
+        for key in [key for key in self._readers if key not in wanted]:
+            del self._readers[key]
+        kept = set(self._readers.values())
         for family in self._families.values():
-            family.keep([owner for owner in family.owners if owner in kept])
-        self._families = {key: family for key, family in self._families.items() if family.owners}
+            family.keep([candidate for candidate in family.readers if candidate in kept])
+        self._families = {key: family for key, family in self._families.items() if family.readers}
         grown: set[Family] = set()
         for task, query in versions:
-            if task.key not in self._owners and self._take_in(task, query, batch):
-                grown.add(self._owners[task.key].family)
-            owner = self._owners[task.key]
-            owner.version.drain = None if task.drain is None else Drain(task.drain)
-            if owner.family.complete_from > (0 if task.warm else task.start):
-                grown.add(owner.family)
+            if task.key not in self._readers and self._take_in(task, query, batch):
+                grown.add(self._readers[task.key].family)
+            member = self._readers[task.key]
+            member.version.drain = None if task.drain is None else Drain(task.drain)
+            if member.family.complete_from > (0 if task.warm else task.start):
+                grown.add(member.family)
         for family in self._families.values():
             family.bounds_changed()
         if grown:
-            found = rows()
+            logged = rows()
             for family in grown:
-                family.fill(found, 0, watermark)
+                family.fill(logged, 0, watermark)
         return bool(grown)
 
     def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:
@@ -99,9 +99,9 @@ class GroupQueries:
         if family is None:
             options = {"strategy": self._options.strategy, "policy": self._options.new_policy()}
             family = self._families[key] = Family(self._sources, query, options)
-        owner = self._owners[task.key] = Owner(Version(task.number, query, task.start, task.warm, 0), family)
-        if family.join(owner):
-            if len(family.owners) > 1:
+        member = self._readers[task.key] = Reader(Version(task.number, query, task.start, task.warm, 0), family)
+        if family.join(member):
+            if len(family.readers) > 1:
                 return True
             family.fill({}, batch)
         return not family.whole and (task.warm or task.start < batch)
@@ -111,7 +111,7 @@ class GroupQueries:
 
         watermark   event time below which no later row comes
         """
-        position, keys = pa.scalar(batch, pa.int64()), {owner: key for key, owner in self._owners.items()}
+        position, keys = pa.scalar(batch, pa.int64()), {holder: key for key, holder in self._readers.items()}
         batches = {name: one_batch(table, "make smaller micro-batches") for name, table in rows.items()}
         placed = {
             name: batch.append_column(POSITION, pa.repeat(position, len(batch)))
@@ -119,19 +119,19 @@ class GroupQueries:
             if batch is not None
         }
         for family in self._families.values():
-            found = family.push_rows(placed, watermark)
-            shares = family.shares(batch, found)
-            for owner in family.owners:
-                own, failed = shares.rows(owner), shares.failed(owner)
-                if len(own) or failed:
-                    yield VersionResults(keys[owner], shares.table(owner), found, own, failed)
+            combinations = family.push_rows(placed, watermark)
+            shares = family.shares(batch, combinations)
+            for member in family.readers:
+                chosen, failed = shares.rows(member), shares.failed(member)
+                if len(chosen) or failed:
+                    yield VersionResults(keys[member], shares.table(member), combinations, chosen, failed)
 
     # The runtimes, which are spilled to files while all other state stays in the process
 
     @property
     def runtimes(self) -> dict[Hashable, Runtime]:
         """The join of each family."""
-        return {one: one.runtime for one in self._families.values() if one.runtime is not None}
+        return {family: family.runtime for family in self._families.values() if family.runtime is not None}
 
     def release(self) -> None:
         """Release all joins; `resume` must return them before the next use."""
@@ -145,8 +145,8 @@ class GroupQueries:
 
     def trim(self) -> None:
         """Free the states that the next pushes can rebuild; see `Runtime.trim`."""
-        for one in self._runtimes:
-            one.trim()
+        for runtime in self._runtimes:
+            runtime.trim()
 
     # Figures
 
@@ -157,33 +157,33 @@ class GroupQueries:
     @property
     def spare_bytes(self) -> int:
         """Maximal number of bytes that `trim` frees."""
-        return sum(one.spare_bytes for one in self._runtimes)
+        return sum(runtime.spare_bytes for runtime in self._runtimes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all joins."""
-        return sum(one.nbytes for one in self._runtimes)
+        return sum(runtime.nbytes for runtime in self._runtimes)
 
     @property
     def plan(self) -> str:
         """The plans of all joins."""
-        return "; ".join(one.plan for one in self._runtimes)
+        return "; ".join(runtime.plan for runtime in self._runtimes)
 
     @property
     def changes(self) -> int:
         """Changes of plans and of stored states."""
-        return sum(one.changes for one in self._runtimes)
+        return sum(runtime.changes for runtime in self._runtimes)
 
     @property
     def reason(self) -> str | None:
         """The reason of the newest change, None without a change."""
-        return next((text for one in self._runtimes if (text := one.reason) is not None), None)
+        return next((text for runtime in self._runtimes if (text := runtime.reason) is not None), None)
 
     @property
     def late_counts(self) -> dict[str, int]:
         """Number of rows that a join treated as late, by stream; late rows were separated before the join."""
-        found = dict.fromkeys(self._sources.graph.names, 0)
-        for one in self._runtimes:
-            for name, count in one.late_counts.items():
-                found[name] += count
-        return found
+        counts = dict.fromkeys(self._sources.graph.names, 0)
+        for runtime in self._runtimes:
+            for name, count in runtime.late_counts.items():
+                counts[name] += count
+        return counts

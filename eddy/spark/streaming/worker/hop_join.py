@@ -59,7 +59,7 @@ class HopJoinTask:
     ) -> None:
         self._engines, self._peers, self._task = engines, peers, task
         self._job, self._hops = engines.job, task.hops
-        self._own = [node for node, at in enumerate(task.tasks) if at == number]
+        self._node_numbers = [node for node, at in enumerate(task.tasks) if at == number]
         self._reader = engines.locations.reader([stream.schema for stream in self._job.query.streams])
         self._reader.know(known)
         self._late = TaskLateRows(self._job.query, task.late_below)
@@ -85,8 +85,8 @@ class HopJoinTask:
             self._insert(self._peers.receive(0), began)
             for number in range(self._hops.rounds):
                 self._round(number)
-            for one in self._nodes.values():
-                one.settle(copy_token(self._task.after, self._hops.partitions), self._task.watermark)
+            for worker_node in self._nodes.values():
+                worker_node.settle(copy_token(self._task.after, self._hops.partitions), self._task.watermark)
         except NoRoomError as full:
             self._nodes[full.node].ask(full.n_bytes, f"what was sent to it, mostly {self._named(full.kind, full.code)}")
             raise
@@ -125,12 +125,12 @@ class HopJoinTask:
         for node, stream, c in self._task.missing:
             missing[stream, c].add(node)
         rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        self._reader.expect(one for link in self._task.base for one in link.segments)
+        self._reader.expect(piece for link in self._task.base for piece in link.segments)
         for link in self._task.base:
             for segment in link.segments:
                 read = self._reader.read(segment)
-                own = own_rows(self._job, self._task.tree, link.group, segment.stream, segment.splits, read)
-                on_time, _ = split_late(self._job, segment, own, link.late_below)
+                group_rows = own_rows(self._job, self._task.tree, link.group, segment.stream, segment.splits, read)
+                on_time, _ = split_late(self._job, segment, group_rows, link.late_below)
                 rows[segment.stream].append(self._live(segment.stream, on_time))
         streams = self._job.query.streams
         whole = {stream: together(parts, streams[stream].schema) for stream, parts in rows.items()}
@@ -170,12 +170,12 @@ class HopJoinTask:
 
     def _begin(self) -> None:
         """Get the nodes of the task from the worker, and drop nodes and copies that are out of date."""
-        for stale in self._engines.nodes.keys() - set(self._own):
+        for stale in self._engines.nodes.keys() - set(self._node_numbers):
             del self._engines.nodes[stale]
-        for number in self._own:
+        for number in self._node_numbers:
             node = self._nodes[number] = self._engines.nodes.setdefault(number, WorkerNode(self._job, number))
             lost = {(stream, c) for at, stream, c in self._task.missing if at == number}
-            node.copies = {copy: one for copy, one in node.copies.items() if copy in self._hops.copies - lost}
+            node.copies = {copy: held for copy, held in node.copies.items() if copy in self._hops.copies - lost}
         self._limit()
 
     def _let_go(self, exchange: int) -> None:
@@ -201,8 +201,10 @@ class HopJoinTask:
         """Insert the received rows into the copies of their windows, and record the rows with which heads begin."""
         m = len(self._job.query.streams)
         came: dict[tuple[int, int, int], list[pa.RecordBatch]] = defaultdict(list)
-        for one in parcels:
-            came[one.kind, one.code, one.node].append(one.batch(self._job.query.streams[one.code % m].schema))
+        for parcel in parcels:
+            came[parcel.kind, parcel.code, parcel.node].append(
+                parcel.batch(self._job.query.streams[parcel.code % m].schema)
+            )
         del parcels[:]
         for number, node in self._nodes.items():
             source, received = LIVE, 0
@@ -228,7 +230,7 @@ class HopJoinTask:
 
     def _row(self, node: int, source: str, received: int, seconds: float) -> dict[str, Any]:
         """Return the row of metrics of a node, without the columns that only key groups have."""
-        rows = sum(len(own) for (_, at), own in self._heads.items() if at == node)
+        rows = sum(len(batch) for (_, at), batch in self._heads.items() if at == node)
         return {
             "batch": self._task.batch,
             "group": None,
@@ -248,9 +250,9 @@ class HopJoinTask:
         """Execute the legs of a round on all nodes of the task, and write the results or ship the resulting tuples."""
         came: dict[tuple[int, int], list[pa.RecordBatch]] = defaultdict(list)
         if number:
-            for one in self._peers.receive(number):
-                schema = self._nodes[one.node].columns.schema(self._hops.bound(one.code, number))
-                came[one.node, one.code].append(one.batch(schema))
+            for parcel in self._peers.receive(number):
+                schema = self._nodes[parcel.node].columns.schema(self._hops.bound(parcel.code, number))
+                came[parcel.node, parcel.code].append(parcel.batch(schema))
         last = number == self._hops.rounds - 1
         for at, node in self._nodes.items():
             began = perf_counter()
@@ -260,12 +262,12 @@ class HopJoinTask:
             for head in sorted(self._hops.legs):
                 for tuples in self._leg(node, head, number, came.pop((at, head), [])):
                     if last:
-                        found = node.legs.results(tuples)
-                        self._results.write(found)
+                        results = node.legs.results(tuples)
+                        self._results.write(results)
                         failed = node.legs.take_failed()
                         if self._job.query.failed != "count":
                             self._failed.add(failed)
-                        self._figures[at]["results"] += found.num_rows
+                        self._figures[at]["results"] += results.num_rows
                         continue
                     waiting[head].append(tuples)
                     if sum(map(len, waiting[head])) >= BLOCK_ROWS:

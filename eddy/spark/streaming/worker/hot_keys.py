@@ -34,17 +34,19 @@ class HotKey(NamedTuple):
 def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[HotKey]:
     """Return the most frequent key along each class, from a sample of (stream, rows). O(rows), at most of `SAMPLED`."""
     pairs = list(arrivals)
-    found = []
-    for along, one in enumerate(job.query.partition_classes):
+    frequent = []
+    for along, key_class in enumerate(job.query.partition_classes):
         names = [stream.name for stream in job.query.streams]
-        own = [(names[stream], rows) for stream, rows in pairs if names[stream] in one.columns and rows.num_rows]
-        step = 1 + sum(rows.num_rows for _, rows in own) // SAMPLED
+        members = [
+            (names[stream], rows) for stream, rows in pairs if names[stream] in key_class.columns and rows.num_rows
+        ]
+        step = 1 + sum(rows.num_rows for _, rows in members) // SAMPLED
         parts = []
-        for name, rows in own:
+        for name, rows in members:
             sampled = rows if step == 1 else rows.take(pa.array(np.arange(0, rows.num_rows, step)))
             hashes, valid = key_hash(job.query, along, name, sampled)
             parts.append((name, sampled, np.where(valid, hashes, 0)))
-        hashes = np.concatenate([own for *_, own in parts]) if parts else np.empty(0, np.uint64)
+        hashes = np.concatenate([piece for *_, piece in parts]) if parts else np.empty(0, np.uint64)
         live = hashes[hashes != 0]
         if live.size:
             values, counts = np.unique(live, return_counts=True)
@@ -52,10 +54,10 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
             name, rows, own_hashes = next(part for part in parts if (part[2] == values[most]).any())
             at = int(np.flatnonzero(own_hashes == values[most])[0])
             # The names come from the same stream in each batch.
-            shown = next(iter(one.columns))
+            shown = next(iter(key_class.columns))
             text = ", ".join(
-                f"{shown}.{mine[0]} = {column_of(rows, own[0], job.query.stream(name).place)[at].as_py()!r}"
-                for mine, own in zip(one.columns[shown], one.columns[name], strict=True)
+                f"{shown}.{mine[0]} = {column_of(rows, theirs[0], job.query.stream(name).place)[at].as_py()!r}"
+                for mine, theirs in zip(key_class.columns[shown], key_class.columns[name], strict=True)
             )
-            found.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))
-    return found
+            frequent.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))
+    return frequent

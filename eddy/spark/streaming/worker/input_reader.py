@@ -42,8 +42,8 @@ def logged_inputs(engines: Engines, tree: SplitTree, batch: int, parts: Sequence
         return
     with log_writer(engines.locations, batch, "files") as writer:
         reports, rows = [], {}
-        for stream, own in groupby(parts, key=lambda part: part.stream):
-            read = chain.from_iterable(_read(engines, part) for part in own)
+        for stream, stream_parts in groupby(parts, key=lambda part: part.stream):
+            read = chain.from_iterable(_read(engines, part) for part in stream_parts)
             report, written = log_rows(engines.job, engines.locations, batch, tree, writer, stream, read)
             reports.append(report)
             rows.update(written)

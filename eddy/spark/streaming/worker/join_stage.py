@@ -99,7 +99,11 @@ class RunTask:
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
                     engines.learn(work.queries, work.versions)
-                    engines.begin(orders.batch, work.share, (one.group for task in work.tasks for one in task.groups))
+                    engines.begin(
+                        orders.batch,
+                        work.share,
+                        (group_task.group for task in work.tasks for group_task in task.groups),
+                    )
                     if work.hops is None:
                         engines.nodes.clear()
                         reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]

@@ -68,18 +68,18 @@ class KeptEngine:
         engine = self.engine
         assert engine is not None
         runtimes = engine.runtimes if isinstance(engine, GroupQueries) else {ALONE: engine}
-        for owner in [owner for owner in self.files if owner not in runtimes]:
-            _delete(self.files.pop(owner))
+        for gone in [key for key in self.files if key not in runtimes]:
+            _delete(self.files.pop(gone))
         self.live, done = False, False
         with suppress(OSError):
-            for owner, runtime in runtimes.items():
-                if owner not in self.files:
+            for family, runtime in runtimes.items():
+                if family not in self.files:
                     used = {file.path for file in self.files.values()}
                     numbered = (new_file(number) for number in range(len(used) + 1))
-                    self.files[owner] = next(file for file in numbered if file.path not in used).__enter__()
-                if not self.files[owner].locked:
+                    self.files[family] = next(file for file in numbered if file.path not in used).__enter__()
+                if not self.files[family].locked:
                     break
-                self.files[owner].save(runtime, _token(self.token, name))
+                self.files[family].save(runtime, _token(self.token, name))
             else:
                 done = True
         self.close()
@@ -97,25 +97,25 @@ class KeptEngine:
         query   query of an engine that is a `Runtime`
         policy  returns the policy of another runtime
         """
-        found: dict[Hashable, Runtime] = {}
+        runtimes: dict[Hashable, Runtime] = {}
         done = False
         try:
-            for owner, file in self.files.items():
-                own = query if owner is ALONE else owner.query  # type: ignore[attr-defined]
+            for family, file in self.files.items():
+                family_query = query if family is ALONE else family.query  # type: ignore[attr-defined]
                 if not file.__enter__().locked:
                     return False
-                runtime = file.load(_token(self.token, name), own, policy())
+                runtime = file.load(_token(self.token, name), family_query, policy())
                 if runtime is None:
                     return False
-                found[owner] = runtime
+                runtimes[family] = runtime
             done = True
         finally:
             if not done:
                 self.close()
         if isinstance(self.engine, GroupQueries):
-            self.engine.resume(found)
+            self.engine.resume(runtimes)
         else:
-            self.engine = found[ALONE]
+            self.engine = runtimes[ALONE]
         self.live = True
         self.count()
         return True
@@ -134,11 +134,11 @@ class KeptEngine:
     @property
     def file_bytes(self) -> int:
         """Bytes of the engine's files."""
-        found = 0
+        total = 0
         for file in self.files.values():
             with suppress(FileNotFoundError):
-                found += file.path.stat().st_size
-        return found
+                total += file.path.stat().st_size
+        return total
 
 
 def _delete(file: EngineFile) -> None:

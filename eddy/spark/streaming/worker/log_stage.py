@@ -87,25 +87,25 @@ class LogReport:
         segments: list[Segment] = []
         failed: list[OutputFile] = []
         size = 0
-        for one in reports:
-            rows[one.stream] += one.rows
-            so_far, last = greatest[one.stream], one.last
-            greatest[one.stream] = last if so_far is None or (last is not None and last > so_far) else so_far
-            segments += one.segments
-            failed += one.failed
-            size += one.bytes
+        for report in reports:
+            rows[report.stream] += report.rows
+            so_far, last = greatest[report.stream], report.last
+            greatest[report.stream] = last if so_far is None or (last is not None and last > so_far) else so_far
+            segments += report.segments
+            failed += report.failed
+            size += report.bytes
         return cls(tuple(rows), size, tuple(greatest), tuple(segments), tuple(failed))
 
 
 def reports_of(table: pa.Table) -> list[StreamReport]:
     """Return the reports that Spark carried."""
     rows = table.to_pylist()
-    found = []
-    for one in rows:
-        segments = tuple(Segment(**own) for own in json.loads(one["segments"]))
-        failed = tuple(OutputFile(**own) for own in json.loads(one["failed"]))
-        found.append(StreamReport(**{**one, "segments": segments, "failed": failed}))
-    return found
+    reports = []
+    for row in rows:
+        segments = tuple(Segment(**entry) for entry in json.loads(row["segments"]))
+        failed = tuple(OutputFile(**entry) for entry in json.loads(row["failed"]))
+        reports.append(StreamReport(**{**row, "segments": segments, "failed": failed}))
+    return reports
 
 
 def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
@@ -133,9 +133,9 @@ def log_rows(
     written: dict[Segment, pa.RecordBatch] = {}
 
     def write(pieces: Sequence[GridPiece]) -> None:
-        for one in pieces:
-            segment = writer.add(one.cell, stream, one.tuples, one.first, one.last, splitter.splits)
-            written[segment] = one.tuples
+        for piece in pieces:
+            segment = writer.add(piece.cell, stream, piece.tuples, piece.first, piece.last, splitter.splits)
+            written[segment] = piece.tuples
 
     for rows in batches:
         write(splitter.add(rows))
@@ -146,11 +146,13 @@ def log_rows(
         failed.add(failing)
     report = StreamReport(
         stream=stream,
-        rows=sum(one.rows for one in written),
+        rows=sum(segment.rows for segment in written),
         first=first,
         last=last,
-        segments=tuple(replace(one, group=one.group + offset) for one in written for offset in splitter.offsets),
-        bytes=sum(one.length for one in written),
+        segments=tuple(
+            replace(segment, group=segment.group + offset) for segment in written for offset in splitter.offsets
+        ),
+        bytes=sum(segment.length for segment in written),
         failed=tuple(failed.write(locations, batch)),
     )
     return report, written
@@ -169,11 +171,13 @@ class LogRows(RowTask):
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = _batch_number()
         with log_writer(self._locations, number, str(stream)) as writer:
-            found, _ = log_rows(self.job, self._locations, number, _splits(self.job), writer, stream, batches)
+            report, _ = log_rows(self.job, self._locations, number, _splits(self.job), writer, stream, batches)
             writer.finish()
-        if found.segments or found.failed or found.last is not None:
-            texts = {name: json.dumps(own) for name, own in asdict(found).items() if name in ("segments", "failed")}
-            yield pa.RecordBatch.from_pylist([{**asdict(found), **texts}], schema=REPORT)
+        if report.segments or report.failed or report.last is not None:
+            texts = {
+                name: json.dumps(entries) for name, entries in asdict(report).items() if name in ("segments", "failed")
+            }
+            yield pa.RecordBatch.from_pylist([{**asdict(report), **texts}], schema=REPORT)
 
 
 def splits_text(tree: SplitTree) -> str | None:
@@ -187,7 +191,7 @@ def _splits(job: Job) -> SplitTree:
 
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(SPLITS)
-    splits = tuple(GroupSplit(*one) for one in json.loads(text)) if text else ()
+    splits = tuple(GroupSplit(*entry) for entry in json.loads(text)) if text else ()
     return SplitTree(job.shares.partitions, len(job.shares.counts), splits)
 
 

@@ -10,11 +10,11 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 
-def connection_of(one: socket.socket) -> Connection:
+def connection_of(endpoint: socket.socket) -> Connection:
     """Return a connection that takes over a socket and sends each message at once."""
     # By default a second short message waits until the other side acknowledges the first one, which takes 40 ms.
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Connection(one.detach())
+    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(endpoint.detach())
 
 
 @dataclass(frozen=True)

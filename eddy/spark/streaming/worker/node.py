@@ -58,7 +58,7 @@ class WorkerNode:
     @property
     def nbytes(self) -> int:
         """Bytes of all copies and of the table of their keys."""
-        return sum(one.window.nbytes for one in self.copies.values()) + self.legs.numbers.nbytes
+        return sum(copy.window.nbytes for copy in self.copies.values()) + self.legs.numbers.nbytes
 
     @property
     def room(self) -> int | None:

@@ -51,10 +51,10 @@ class ResultFile:
         if self._writer is None or self._staging is None:
             return []
         self._writer.close()
-        found = _durable(self._staging, self._name, self.rows)
+        entry = _durable(self._staging, self._name, self.rows)
         if self._keep is not None:
             self._keep(self._staging / self._name)
-        return [found]
+        return [entry]
 
 
 def write_late(locations: Locations, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
@@ -72,9 +72,9 @@ def write_set_aside(locations: Locations, batch: int, what: str, rows: list[pa.R
     make_directories(directory)
     with open(directory / name, "xb", opener=private_opener) as file:
         pq.write_table(table, file)
-    found = _durable(directory, name, table.num_rows)
+    entry = _durable(directory, name, table.num_rows)
     locations.keep(directory / name)
-    return found
+    return entry
 
 
 def _durable(directory: Path, name: str, rows: int) -> OutputFile:

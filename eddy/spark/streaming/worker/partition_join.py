@@ -23,7 +23,7 @@ from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.partitioning.ties import sort_ties
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engines, Lent
+from eddy.spark.streaming.worker.engines import Engines, Loan
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.kept_engine import Engine
@@ -78,8 +78,10 @@ class PartitionJoin:
         try:
             # While these engines join, other workers pass engines on. A live engine is used before another engine
             # displaces it.
-            for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
-                report.groups.append(self._join(one))
+            for group_task in sorted(
+                self._task.groups, key=lambda candidate: (candidate.handed, not self._engines.is_live(candidate.group))
+            ):
+                report.groups.append(self._join(group_task))
         finally:
             self._state.close()
             report.results = self._results.close()
@@ -100,23 +102,23 @@ class PartitionJoin:
             return task.watermark
         # Pushes are in ascending order of event time.
         times = (self._job.positions(table, self._job.query.index(name)) for name, table in pushed.items())
-        newest = max(int(own.max()) for own in times if own is not None)
+        newest = max(int(positions.max()) for positions in times if positions is not None)
         return min(task.watermark, newest if task.forgotten is None else max(newest, task.forgotten))
 
-    def _join(self, one: GroupTask) -> dict[str, Any]:
+    def _join(self, group_task: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
-        with self._engines.lent(one.group, one.before, one.after, one.handed) as lent:
+        with self._engines.loan(group_task.group, group_task.before, group_task.after, group_task.handed) as loan:
             read_before = self._state.bytes_read
-            received = self._file_bytes(one) if one.handed and lent.runtime is not None else 0
-            runtime, source = self._engine(one, lent)
+            received = self._file_bytes(group_task) if group_task.handed and loan.runtime is not None else 0
+            runtime, source = self._engine(group_task, loan)
             received += self._state.bytes_read - read_before
             ready = perf_counter()
             changes, stale = runtime.changes, runtime.late_counts
-            self._follow_plan(one, runtime)
-            arrivals, late = self._arrivals(one)
+            self._follow_plan(group_task, runtime)
+            arrivals, late = self._arrivals(group_task)
             results = 0
-            to_come = sum(own.rows.num_rows for own in arrivals)
+            to_come = sum(arrival.rows.num_rows for arrival in arrivals)
             # Without new rows, the watermark alone makes waiting rows certain.
             for pushed in pushes(job, arrivals) if arrivals else ({},):
                 to_come -= sum(table.num_rows for table in pushed.values())
@@ -125,18 +127,21 @@ class PartitionJoin:
             lost = {name: n for name, n in runtime.late_counts.items() if n and name not in tables}
             if lost:
                 raise SparkJoinError(
-                    f"batch {task.batch}: key group {one.group} would have lost rows; this is a defect, please report"
+                    f"batch {task.batch}: key group {group_task.group} would have lost rows;"
+                    " this is a defect, please report"
                     f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
                 )
-            late += self._count_stale(one.group, {name: runtime.late_counts[name] - stale[name] for name in tables})
+            late += self._count_stale(
+                group_task.group, {name: runtime.late_counts[name] - stale[name] for name in tables}
+            )
             joined, streams = perf_counter(), range(len(job.query.streams))
-            keys = hot_keys(job, ((own.stream, own.rows) for own in arrivals)) if one.watched else []
+            keys = hot_keys(job, ((arrival.stream, arrival.rows) for arrival in arrivals)) if group_task.watched else []
             metrics: dict[str, Any] = {
                 "batch": task.batch,
-                "group": one.group,
+                "group": group_task.group,
                 "partition": task.partition,
                 "source": source,
-                "rows": sum(own.rows.num_rows for own in arrivals),
+                "rows": sum(arrival.rows.num_rows for arrival in arrivals),
                 "late": late,
                 "results": results,
                 "state_bytes": runtime.nbytes,
@@ -147,62 +152,64 @@ class PartitionJoin:
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
                 "received_bytes": received,
-                "key_share": min((own.share for own in keys), default=None),
+                "key_share": min((key.share for key in keys), default=None),
                 "keys": keys,
-                "stream_rows": [sum(own.rows.num_rows for own in arrivals if own.stream == i) for i in streams],
+                "stream_rows": [
+                    sum(arrival.rows.num_rows for arrival in arrivals if arrival.stream == i) for i in streams
+                ],
             }
         return metrics
 
-    def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
+    def _engine(self, group_task: GroupTask, loan: Loan) -> tuple[Engine, str]:
         """Return the engine of a key group before the batch, and its source."""
-        source = NEW if one.before is None else lent.source
-        if lent.runtime is None:
-            runtime = lent.runtime = self._job.options.runtime(self._job.query, one.plan)
-            if one.before is not None:
+        source = NEW if group_task.before is None else loan.source
+        if loan.runtime is None:
+            runtime = loan.runtime = self._job.options.runtime(self._job.query, group_task.plan)
+            if group_task.before is not None:
                 source = LOADED
-                self._log_loading(one)
-                self._state.load(one.group, runtime, self._given(self._task.forgotten))
-        return lent.runtime, source
+                self._log_loading(group_task)
+                self._state.load(group_task.group, runtime, self._given(self._task.forgotten))
+        return loan.runtime, source
 
-    def _follow_plan(self, one: GroupTask, engine: Engine) -> None:
+    def _follow_plan(self, group_task: GroupTask, engine: Engine) -> None:
         """Change the plan of an engine to that of its task, if a user has requested another one."""
-        if one.plan is None or one.plan == engine.plan:
+        if group_task.plan is None or group_task.plan == engine.plan:
             return
         assert isinstance(engine, Runtime)
         now = plans_in(engine.query, engine.plan)
-        for path, plan in plans_in(engine.query, one.plan).items():
+        for path, plan in plans_in(engine.query, group_task.plan).items():
             if now[path] != plan:
                 try:
                     engine.transition(plan)
                 except CapacityError as problem:
                     # The job goes on, and its manifest has the plan that runs.
-                    LOG.warning("key group %d: the requested plan %s does not run: %s", one.group, plan, problem)
+                    LOG.warning("key group %d: the requested plan %s does not run: %s", group_task.group, plan, problem)
 
-    def _file_bytes(self, one: GroupTask) -> int:
+    def _file_bytes(self, group_task: GroupTask) -> int:
         """Return the size of the file from which an engine was taken."""
         try:
-            return self._locations.engine_file(one.group).stat().st_size
+            return self._locations.engine_file(group_task.group).stat().st_size
         except OSError:  # the owner, which has mapped the file, may have deleted it on request
             return 0
 
-    def _log_loading(self, one: GroupTask) -> None:
-        level = logging.INFO if one.by_log else logging.WARNING
-        LOG.log(level, "batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
+    def _log_loading(self, group_task: GroupTask) -> None:
+        level = logging.INFO if group_task.by_log else logging.WARNING
+        LOG.log(level, "batch %d: loading the engine of key group %d from the log", self._task.batch, group_task.group)
 
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         """Join rows and write their results; return the number of results."""
         assert isinstance(engine, Runtime)
         job = self._job
         order = None if job.changing or job.arrival == "time" or not pushed else interleave(job, pushed)
-        found = engine.push(pushed, order, watermark=watermark, atomic=job.changing)
-        self._results.write(found)
+        results = engine.push(pushed, order, watermark=watermark, atomic=job.changing)
+        self._results.write(results)
         self._failed.add(engine.failed().to_batches())
-        return found.num_rows
+        return results.num_rows
 
-    def _count_stale(self, group: int, found: Mapping[str, int]) -> int:
+    def _count_stale(self, group: int, stale: Mapping[str, int]) -> int:
         """Count stale changes by their table, those of several groups once; return their number."""
         counted = 0
-        for name, rows in found.items():
+        for name, rows in stale.items():
             i = self._job.query.index(name)
             if rows and self._task.tree.is_first(self._job.shares, i, group):
                 self._late.add(i, LateCount(rows))
@@ -214,15 +221,15 @@ class PartitionJoin:
         # Rows that leave their windows take results back, whether or not others come.
         return -FOREVER if self._job.changing and self._timed else engine.due
 
-    def _arrivals(self, one: GroupTask) -> tuple[list[_Arrival], int]:
+    def _arrivals(self, group_task: GroupTask) -> tuple[list[_Arrival], int]:
         """Return the group's rows that join now, ascending by first position, and the number of late rows."""
         job, arrivals, late = self._job, [], 0
-        for segment in one.segments:
+        for segment in group_task.segments:
             read = self._state.reader.read(segment)
-            own = own_rows(job, self._task.tree, one.group, segment.stream, segment.splits, read)
-            rows, too_late = split_late(job, segment, own, self._task.late_below)
+            group_rows = own_rows(job, self._task.tree, group_task.group, segment.stream, segment.splits, read)
+            rows, too_late = split_late(job, segment, group_rows, self._task.late_below)
             # A row that was copied to several groups counts once.
-            if self._task.tree.is_first(job.shares, segment.stream, one.group):
+            if self._task.tree.is_first(job.shares, segment.stream, group_task.group):
                 self._sampler.add(segment.stream, rows)
                 if too_late.num_rows:
                     late += too_late.num_rows
@@ -232,10 +239,10 @@ class PartitionJoin:
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
                 arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))
-        if job.waits and one.before is not None:
-            waited = self._state.waiting_rows(one.group, self._task.forgotten, self._task.watermark)
+        if job.waits and group_task.before is not None:
+            waited = self._state.waiting_rows(group_task.group, self._task.forgotten, self._task.watermark)
             arrivals += [_Arrival(0, stream, rows) for stream, rows in waited]
-        return sorted(arrivals, key=lambda own: (own.first, own.stream)), late
+        return sorted(arrivals, key=lambda arrival: (arrival.first, arrival.stream)), late
 
 
 def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:
@@ -245,14 +252,14 @@ def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Tabl
     """
     if job.changing:
         rows: dict[str, list[pa.RecordBatch]] = {}
-        for _, stream, own in arrivals:
-            rows.setdefault(job.query.streams[stream].name, []).append(own)
-        yield {name: pa.Table.from_batches(own) for name, own in rows.items()}
+        for _, stream, batch in arrivals:
+            rows.setdefault(job.query.streams[stream].name, []).append(batch)
+        yield {name: pa.Table.from_batches(batches) for name, batches in rows.items()}
         return
     merger = Merger(job)
     made = (pushed for first, stream, rows in arrivals for pushed in merger.add(first, stream, rows))
     for pushed in chain(made, merger.finish()):
-        for i, one in enumerate(job.query.streams):
-            if one.name in pushed and job.tied(i):
-                pushed[one.name] = sort_ties(job, i, pushed[one.name])
+        for i, source in enumerate(job.query.streams):
+            if source.name in pushed and job.tied(i):
+                pushed[source.name] = sort_ties(job, i, pushed[source.name])
         yield pushed

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eddy.queries.sources import POSITION
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engines, Lent
+from eddy.spark.streaming.worker.engines import Engines, Loan
 from eddy.spark.streaming.worker.group_queries import GroupQueries, Rows, VersionResults
 from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.output_files import ResultFile
@@ -75,20 +75,20 @@ class QueriesJoin(PartitionJoin):
         report.versions = closed
         return report
 
-    def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
-        source = NEW if one.before is None else lent.source
-        if lent.runtime is None:
-            lent.runtime = GroupQueries(self._engines.sources, self._job.options)
-            if one.before is not None:
+    def _engine(self, group_task: GroupTask, loan: Loan) -> tuple[Engine, str]:
+        source = NEW if group_task.before is None else loan.source
+        if loan.runtime is None:
+            loan.runtime = GroupQueries(self._engines.sources, self._job.options)
+            if group_task.before is not None:
                 source = LOADED
-                self._log_loading(one)
-        engine = lent.runtime
+                self._log_loading(group_task)
+        engine = loan.runtime
         assert isinstance(engine, GroupQueries)
 
         def rows() -> Rows:
-            if one.before is None:
+            if group_task.before is None:
                 return dict.fromkeys((stream.name for stream in self._job.query.streams), None)
-            return self._state.placed_rows(one.group, POSITION)
+            return self._state.placed_rows(group_task.group, POSITION)
 
         engine.adapt(self._versions, self._task.batch, rows, self._given(self._task.forgotten))
         return engine, source

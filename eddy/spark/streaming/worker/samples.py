@@ -44,6 +44,6 @@ class StreamSampler:
     def samples(self) -> dict[int, Sample]:
         """Return the samples by stream."""
         return {
-            stream: {c: np.concatenate([one[c] for one in parts]) for c in parts[0]}
+            stream: {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
             for stream, parts in self._parts.items()
         }

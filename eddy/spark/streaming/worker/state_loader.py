@@ -55,10 +55,10 @@ class StateLoader:
             rows[i].setdefault(number, []).append(batch)
         tables = {}
         for i, (stream, links) in enumerate(zip(self._job.query.streams, rows, strict=True)):
-            parts = [pa.Table.from_batches(own) for own in links.values()]
+            parts = [pa.Table.from_batches(batches) for batches in links.values()]
             if self._job.tied(i):
                 # A link has the rows of one micro-batch, or no two rows of one key and time.
-                parts = [sort_ties(self._job, i, one) for one in parts]
+                parts = [sort_ties(self._job, i, part) for part in parts]
             if parts:
                 tables[stream.name] = pa.concat_tables(parts)
         runtime.load(tables, watermark=watermark)
@@ -92,8 +92,10 @@ class StateLoader:
             rows[stream].append(batch.append_column(column, pa.repeat(pa.scalar(number, pa.int64()), len(batch))))
         names = [stream.name for stream in self._job.query.streams]
         return {
-            name: one_batch(pa.Table.from_batches(own), "use shorter windows or more key groups") if own else None
-            for name, own in zip(names, rows, strict=True)
+            name: one_batch(pa.Table.from_batches(batches), "use shorter windows or more key groups")
+            if batches
+            else None
+            for name, batches in zip(names, rows, strict=True)
         }
 
     def _rows(
@@ -104,7 +106,7 @@ class StateLoader:
             assert self._previous is not None
             self._manifest = read_manifest(self._locations, self._previous)
         had = self._manifest.groups[self._tree.origin(group, len(self._manifest.splits))]
-        self.reader.expect(one for link in had.chain for one in link.segments if wanted(one))
+        self.reader.expect(piece for link in had.chain for piece in link.segments if wanted(piece))
         for link in had.chain:
             for segment in filter(wanted, link.segments):
                 self.bytes_read += segment.length

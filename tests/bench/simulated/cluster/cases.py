@@ -33,12 +33,12 @@ def query(lateness: int = 0) -> Query:
 def arrivals(seed: int, ticks: int = 40, rows: int = 2, keys: int = 6) -> tuple[dict[str, Any], ...]:
     """Return the rows in order of arrival, with distinct values v; event times of a stream do not decrease."""
     drawn, numbers = random.Random(seed), itertools.count()
-    found = []
+    arrived = []
     for t in range(ticks):
         for name in STREAMS:
             for _ in range(drawn.randint(0, rows)):
-                found.append({"stream": name, "k": drawn.randrange(keys), "t": t, "v": next(numbers)})
-    return tuple(found)
+                arrived.append({"stream": name, "k": drawn.randrange(keys), "t": t, "v": next(numbers)})
+    return tuple(arrived)
 
 
 @cache
@@ -49,18 +49,18 @@ def expected(seed: int, ticks: int = 40) -> Counter[tuple[int, ...]]:
 
 def joined(rows: Sequence[dict[str, Any]]) -> Counter[tuple[int, ...]]:
     """Return the results as (v, v, v) by a nested loop over rows in the form of `arrivals`."""
-    own = {name: [row for row in rows if row["stream"] == name] for name in STREAMS}
-    found: Counter[tuple[int, ...]] = Counter()
-    for a in own["A"]:
-        for b in (b for b in own["B"] if b["k"] == a["k"]):
-            for c in (c for c in own["C"] if c["k"] == a["k"]):
+    by_stream = {name: [row for row in rows if row["stream"] == name] for name in STREAMS}
+    results: Counter[tuple[int, ...]] = Counter()
+    for a in by_stream["A"]:
+        for b in (b for b in by_stream["B"] if b["k"] == a["k"]):
+            for c in (c for c in by_stream["C"] if c["k"] == a["k"]):
                 newest = max(a["t"], b["t"], c["t"])
                 if all(newest - row["t"] <= SPANS[row["stream"]] for row in (a, b, c)):
-                    found[a["v"], b["v"], c["v"]] += 1
-    return found
+                    results[a["v"], b["v"], c["v"]] += 1
+    return results
 
 
-def found(simulation: ClusterSimulation) -> Counter[tuple[int, ...]]:
+def results_of(simulation: ClusterSimulation) -> Counter[tuple[int, ...]]:
     """Return the results of a simulation as (v, v, v)."""
     table = simulation.results()
     return Counter(zip(*(table.column(f"{name}v").to_pylist() for name in STREAMS), strict=True))

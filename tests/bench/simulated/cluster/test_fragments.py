@@ -20,9 +20,9 @@ from tests.bench.simulated.cluster.cases import (
     expected,
     feed,
     finished,
-    found,
     joined,
     query,
+    results_of,
 )
 
 KEY = 3
@@ -43,9 +43,9 @@ def fragmented(deal: str = "A", *, gather: float | None = 0.25, seed: int = 1, *
 @pytest.mark.parametrize("deal", ["A", "B", "C"])
 def test_fragments_of_each_stream(deal: str) -> None:
     simulation = fragmented(deal)
-    assert found(simulation) == expected(1)
-    own = [row for row in simulation.union.with_positions().to_pylist() if row["Ak"] == KEY]
-    assert len(own) > 20
+    assert results_of(simulation) == expected(1)
+    key_rows = [row for row in simulation.union.with_positions().to_pylist() if row["Ak"] == KEY]
+    assert len(key_rows) > 20
     history = simulation.history().to_pylist()
     assert [(row["how"], row["groups"], row["state"]) for row in history] == [
         *(("fragment", [group], "done") for group in (4, 5)),
@@ -63,7 +63,7 @@ def test_fragments_of_each_stream(deal: str) -> None:
 
 def test_each_fragment_has_a_share_of_the_dealt_stream_and_all_rows_of_the_others() -> None:
     simulation = fragmented(gather=None)
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     table = {row["group"]: row["joined"] for row in simulation.groups().to_pylist()}
     dealt = [table[group][0] for group in (4, 5)]
     assert min(dealt) > 1
@@ -71,7 +71,7 @@ def test_each_fragment_has_a_share_of_the_dealt_stream_and_all_rows_of_the_other
     assert table[4][1:] == table[5][1:]
     assert min(table[4][1:]) > max(dealt)
     given = simulation.union.ledger
-    assert all(any(one.known.rows for one in given[group].values()) for group in (4, 5))
+    assert all(any(emitted.known.rows for emitted in given[group].values()) for group in (4, 5))
 
 
 def test_a_fragment_needs_rows_that_came_before_it() -> None:
@@ -86,7 +86,7 @@ def test_a_fragment_needs_rows_that_came_before_it() -> None:
     rows = [{"k": KEY, "t": 4, "v": 30 + n} for n in range(2)]
     simulation.push({"A": rows}, at=1.0)
     simulation.run()
-    results = found(simulation)
+    results = results_of(simulation)
     assert sum(count for (a, _, _), count in results.items() if a >= 30) == 2 * 4
     assert results.total() == 4 * 4 + 8
 
@@ -97,8 +97,8 @@ def test_a_process_is_lost_at_each_step(process: int | str) -> None:
     quiet = fragmented().messages().to_pylist()
     for how in ("fragment", "gather"):
         for step in range(1, len(STEPS[how]) + 1):
-            one = next(row for row in quiet if row["how"] == how and row["step"] == step)
-            at = one["sent"] + one["seconds"] / 2
+            message = next(row for row in quiet if row["how"] == how and row["step"] == step)
+            at = message["sent"] + message["seconds"] / 2
             simulation = cluster([Node(plan, speed=0.01) for plan in PLANS])
             feed(simulation, 1)
             lost = False
@@ -118,7 +118,7 @@ def test_a_process_is_lost_at_each_step(process: int | str) -> None:
                 simulation.run(at)
                 simulation.lose(process, 0.003)
             finished(simulation)
-            assert found(simulation) == expected(1), (how, step, process)
+            assert results_of(simulation) == expected(1), (how, step, process)
             assert simulation.owners[4:] == [-1, -1], (how, step, process)
 
 
@@ -141,7 +141,7 @@ def test_fragments_among_moves_and_losses(seed: int) -> None:
         elif kind == "gather" and simulation._fragments(simulation.query.hash_of(key)):
             simulation.gather(key)
         elif kind == "move":
-            groups = [group for group, owner in enumerate(simulation.owners) if owner >= 0]
+            groups = [group for group, node in enumerate(simulation.owners) if node >= 0]
             to = drawn.choice([n for n in range(3) if n not in simulation.carrier.gone])
             simulation.move(drawn.sample(groups, 2), to, drawn.choice(["parallel", "state", "jit"]))
         elif kind == "lose":
@@ -151,7 +151,7 @@ def test_fragments_among_moves_and_losses(seed: int) -> None:
                 for_good = isinstance(process, int) and not simulation.carrier.gone and not down & {0, 1, 2} - {process}
                 simulation.lose(process, None if for_good else drawn.choice([0.0, 0.003, 0.05]))
     finished(simulation)
-    assert found(simulation) == expected(data)
+    assert results_of(simulation) == expected(data)
 
 
 def test_errors() -> None:
@@ -179,13 +179,13 @@ def test_a_hot_key_gets_fragments_and_loses_them_when_it_cools() -> None:
     for t in range(120):
         for name in STREAMS:
             keys = [next(others) for _ in range(4)] + [KEY] * (4 if 10 <= t < 60 and name != "C" else 0)
-            own = [{"k": k, "t": t, "v": next(numbers)} for k in keys]
-            rows += [{"stream": name, **row} for row in own]
-            simulation.push({name: own}, at=t * 0.05)
+            stream_rows = [{"k": k, "t": t, "v": next(numbers)} for k in keys]
+            rows += [{"stream": name, **row} for row in stream_rows]
+            simulation.push({name: stream_rows}, at=t * 0.05)
     simulation.run(3.0)
     assert max(simulation.owners[16:], default=-1) >= 0, "no fragment"
     finished(simulation)
     hows = [row["how"] for row in simulation.history().to_pylist()]
     assert hows.count("fragment") == hows.count("gather") >= 1
     assert set(simulation.owners[16:]) == {-1}
-    assert found(simulation) == joined(rows)
+    assert results_of(simulation) == joined(rows)

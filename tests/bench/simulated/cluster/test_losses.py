@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bench.simulated.cluster import ClusterSimulation, Link, Node
 from bench.simulated.cluster.messages import STEPS
-from tests.bench.simulated.cluster.cases import cluster, drawn_cluster, expected, feed, finished, found, moved_once
+from tests.bench.simulated.cluster.cases import cluster, drawn_cluster, expected, feed, finished, moved_once, results_of
 
 HOW = ("parallel", "state", "jit")
 
@@ -31,9 +31,9 @@ def lost_at(how: str, process: int | str, at: float, restart: float | None) -> C
 def test_a_process_is_lost_while_a_message_of_each_step_is_on_its_way(how: str, process: int | str) -> None:
     sent = moved_once(how).messages().to_pylist()
     for step in range(1, len(STEPS[how]) + 1):
-        one = next(row for row in sent if row["step"] == step)
-        simulation = lost_at(how, process, one["sent"] + one["seconds"] / 2, 0.004)
-        assert found(simulation) == expected(1), (how, process, step)
+        message = next(row for row in sent if row["step"] == step)
+        simulation = lost_at(how, process, message["sent"] + message["seconds"] / 2, 0.004)
+        assert results_of(simulation) == expected(1), (how, process, step)
         old_or_new = [[0, 1, 0, 1], [1, 1, 1, 1]]
         assert simulation.owners in old_or_new, (how, process, step)
         states = simulation.history()["state"].to_pylist()
@@ -48,15 +48,15 @@ def test_a_process_is_lost_while_a_message_of_each_step_is_on_its_way(how: str, 
 def test_a_node_is_lost_for_good_at_each_step(how: str, process: int) -> None:
     sent = moved_once(how).messages().to_pylist()
     for step in range(1, len(STEPS[how]) + 1, 2):
-        one = next(row for row in sent if row["step"] == step)
-        simulation = lost_at(how, process, one["sent"] + one["seconds"] / 2, None)
-        assert found(simulation) == expected(1), (how, process, step)
+        message = next(row for row in sent if row["step"] == step)
+        simulation = lost_at(how, process, message["sent"] + message["seconds"] / 2, None)
+        assert results_of(simulation) == expected(1), (how, process, step)
         assert simulation.owners == [1 - process] * 4
 
 
 def test_a_node_is_lost_when_nothing_moves() -> None:
     simulation = lost_at("jit", 0, 0.1, 0.05)
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     history = simulation.history().to_pylist()
     assert [(row["how"], row["groups"], row["state"]) for row in history] == [("recover", [0, 2], "done")]
     kinds = simulation.messages()["kind"].to_pylist()
@@ -70,7 +70,7 @@ def test_results_of_a_lost_node_that_are_on_their_way_count_once() -> None:
     simulation.run(0.1)
     simulation.lose(0, 0.001)
     finished(simulation)
-    assert found(simulation) == expected(2)
+    assert results_of(simulation) == expected(2)
 
 
 @settings(max_examples=10, deadline=None)
@@ -92,4 +92,4 @@ def test_losses_at_any_time(seed: int) -> None:
             if not for_good or all(machine is not None for machine in simulation.carrier.machines):
                 simulation.lose(process, None if for_good else drawn.choice([0.0, 0.003, 0.1]))
     finished(simulation)
-    assert found(simulation) == expected(data)
+    assert results_of(simulation) == expected(data)

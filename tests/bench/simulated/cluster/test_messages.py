@@ -10,7 +10,7 @@ import pytest
 from bench.simulated.cluster import Variants
 from bench.simulated.cluster.messages import STEPS
 from bench.simulated.cluster.records import MESSAGES, MOVES
-from tests.bench.simulated.cluster.cases import expected, found, moved_once
+from tests.bench.simulated.cluster.cases import expected, moved_once, results_of
 
 M, N0, N1, A, B, C = "manager", "node 0", "node 1", "split A", "split B", "split C"
 SPLITS = (A, B, C)
@@ -21,13 +21,13 @@ EXACT = {
         (3, "DuplicatePartitions", M, (N0, *SPLITS)),
         (4, "AllOldPurged", N0, (M,)),
         (5, "DeletePartitions", M, (N0, *SPLITS)),
-        *((5, "EndOfPartitions", one, (N0,)) for one in SPLITS),
+        *((5, "EndOfPartitions", split, (N0,)) for split in SPLITS),
     ],
     "state": [
         *ASKED,
         (3, "DeactivatePartitions", M, (N0, *SPLITS)),
-        *((3, "EndOfPartitions", one, (N0,)) for one in SPLITS),
-        *((4, "Deactivated", one, (M,)) for one in (*SPLITS, N0)),
+        *((3, "EndOfPartitions", split, (N0,)) for split in SPLITS),
+        *((4, "Deactivated", process, (M,)) for process in (*SPLITS, N0)),
         (5, "SendPartitions", M, (N0,)),
         (6, "ReceivePartitions", N0, (N1,)),
         (7, "Received", N1, (M,)),
@@ -36,10 +36,10 @@ EXACT = {
     "jit": [
         *ASKED,
         (3, "CopyPartitions", M, SPLITS),
-        *((4, "BaseWindows", one, (N1,)) for one in SPLITS),
+        *((4, "BaseWindows", split, (N1,)) for split in SPLITS),
         (5, "Copied", N1, (M,)),
         (6, "SwitchPartitions", M, (N0, *SPLITS)),
-        *((6, "EndOfPartitions", one, (N0,)) for one in SPLITS),
+        *((6, "EndOfPartitions", split, (N0,)) for split in SPLITS),
         (7, "RemainingPartitions", N0, (N1,)),
         (8, "Switched", N1, (M,)),
     ],
@@ -50,18 +50,18 @@ EXACT = {
 @pytest.mark.parametrize("how", EXACT)
 def test_a_move_sends_the_messages_of_its_protocol(how: str) -> None:
     simulation = moved_once(how)
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     table = simulation.messages()
     assert table.schema == MESSAGES
     sent = [(row["step"], row["kind"], row["from"], row["to"]) for row in table.to_pylist()]
-    assert Counter(sent) == Counter((step, kind, one, to) for step, kind, one, tos in EXACT[how] for to in tos)
+    assert Counter(sent) == Counter((step, kind, sender, to) for step, kind, sender, tos in EXACT[how] for to in tos)
     # A message leaves after the messages that it answers; flags and the reports of splits may interleave.
     firsts = [next(k for k, row in enumerate(sent) if row[1] == kind) for kind in STEPS[how]]
     assert firsts == sorted(firsts)
     for before, after in zip(STEPS[how], STEPS[how][1:], strict=False):
-        own = [row for row in table.to_pylist() if row["kind"] in (before, after)]
-        arrived = [row["sent"] + row["seconds"] for row in own if row["kind"] == before]
-        assert min(arrived) <= min(row["sent"] for row in own if row["kind"] == after)
+        messages = [row for row in table.to_pylist() if row["kind"] in (before, after)]
+        arrived = [row["sent"] + row["seconds"] for row in messages if row["kind"] == before]
+        assert min(arrived) <= min(row["sent"] for row in messages if row["kind"] == after)
     assert pc.min(table["seconds"]).as_py() > 0
 
 
@@ -83,7 +83,7 @@ def test_history_of_a_move(how: str) -> None:
 
 def test_jit_from_the_sender_forwards_what_still_comes() -> None:
     simulation = moved_once("jit", variants=Variants(copy="sender"))
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     table = simulation.messages()
     windows = table.filter(pc.equal(table["kind"], "BaseWindows")).to_pylist()
     assert [(row["from"], row["to"]) for row in windows] == [(N0, N1)]
@@ -117,7 +117,7 @@ def test_mslb_takes_matching_states_and_computes_the_others() -> None:
     for plan in ("(A B) C", "(B C) A"):
         nodes = [Node("(A B) C", "moving-state"), Node(plan, "moving-state")]
         simulation = moved_once("state", nodes=nodes, seed=2)
-        assert found(simulation) == expected(2)
+        assert results_of(simulation) == expected(2)
         work[plan] = simulation
     same, other = (work[plan].carrier.machines[1] for plan in ("(A B) C", "(B C) A"))
     assert same is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.simulated.cluster import Link, Node, Variants
 from jisc.strategies import STRATEGIES
-from tests.bench.simulated.cluster.cases import PLANS, cluster, delays, expected, feed, finished, found, moved_once
+from tests.bench.simulated.cluster.cases import PLANS, cluster, delays, expected, feed, finished, moved_once, results_of
 
 HOW = ("parallel", "state", "jit")
 
@@ -19,7 +19,7 @@ def test_no_move() -> None:
     simulation = cluster()
     feed(simulation, 1)
     finished(simulation)
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     assert len(expected(1)) > 100
     assert simulation.messages().num_rows == simulation.history().num_rows == 0
 
@@ -29,14 +29,14 @@ def test_no_move() -> None:
 def test_other_plans_under_every_strategy(how: str, strategy: str) -> None:
     nodes = [Node("(A B) C", strategy, speed=0.01), Node("(B C) A", strategy, speed=0.01)]
     simulation = moved_once(how, nodes=nodes, variants=Variants(copy="sender"))
-    assert found(simulation) == expected(1)
+    assert results_of(simulation) == expected(1)
     assert simulation.owners == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_other_strategies_on_both_sides(how: str) -> None:
     nodes = [Node("(A B) C", "moving-state"), Node("(B C) A", "eddy", "rank")]
-    assert found(moved_once(how, nodes=nodes, variants=Variants(copy="sender"))) == expected(1)
+    assert results_of(moved_once(how, nodes=nodes, variants=Variants(copy="sender"))) == expected(1)
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -49,7 +49,7 @@ def test_there_and_back_at_once(how: str) -> None:
     simulation.move([0, 2], 0, how)
     finished(simulation)
     assert simulation.owners == [0, 1, 0, 1]
-    assert found(simulation) == expected(3)
+    assert results_of(simulation) == expected(3)
     assert simulation.history()["state"].to_pylist() == ["done", "done"]
 
 
@@ -62,7 +62,7 @@ def test_overlapping_moves_of_all_kinds() -> None:
         for group in range(6):
             simulation.move([group], (group + k) % 3, HOW[(group + k) % 3])
     finished(simulation)
-    assert found(simulation) == expected(4)
+    assert results_of(simulation) == expected(4)
     assert set(simulation.history()["state"].to_pylist()) <= {"done", "nothing"}
     assert simulation.owners == [(group + 8) % 3 for group in range(6)]
 
@@ -78,7 +78,7 @@ def test_a_plan_changes_while_its_groups_move() -> None:
         simulation.run(0.102)
         simulation.transition(1, "(A B) C")
         finished(simulation)
-        assert found(simulation) == expected(5)
+        assert results_of(simulation) == expected(5)
 
 
 def test_the_sender_chooses_groups_by_their_rows() -> None:
@@ -88,7 +88,7 @@ def test_the_sender_chooses_groups_by_their_rows() -> None:
     kept = sum(track.n_rows for track in simulation.carrier.machines[0].processor.tracks.values())  # type: ignore[union-attr]
     number = simulation.move_load(0, 1, kept / 2, "state")
     finished(simulation)
-    assert found(simulation) == expected(6)
+    assert results_of(simulation) == expected(6)
     move = simulation.history().to_pylist()[number]
     assert 0 < len(move["groups"]) < 8
     assert simulation.owners.count(1) == len(move["groups"])
@@ -114,7 +114,7 @@ def test_any_interleaving_of_links(seed: int) -> None:
         simulation.run(at)
         simulation.move(drawn.sample(range(4), drawn.randint(1, 3)), drawn.randrange(3), drawn.choice(HOW))
     finished(simulation)
-    assert found(simulation) == expected(data)
+    assert results_of(simulation) == expected(data)
     assert set(simulation.history()["state"].to_pylist()) <= {"done", "nothing"}
 
 
@@ -130,6 +130,6 @@ def test_matching_states_are_taken_along_if_that_is_cheaper() -> None:
     for costs, taken in ((Costs(entry=1e-5), True), (Costs(entry=1e-9), False)):
         nodes = [Node("(A B) C", speed=0.01), Node("(A B) C", speed=0.01)]
         simulation = moved_once("jit", nodes=nodes, variants=Variants(copy="sender"), costs=costs)
-        assert found(simulation) == expected(1)
+        assert results_of(simulation) == expected(1)
         (base,) = [row for row in simulation.messages().to_pylist() if row["kind"] == "BaseWindows"]
         assert (base["bytes"] > 100 + 40 * base["rows"]) == taken

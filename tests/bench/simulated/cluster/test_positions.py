@@ -20,7 +20,12 @@ def made(intervals: list[tuple[int, int, int]]) -> tuple[Positions, set[tuple[in
 
 
 def members(positions: Positions) -> set[tuple[int, int]]:
-    return {(split, p) for split, own in enumerate(positions.intervals) for low, high in own for p in range(low, high)}
+    return {
+        (split, p)
+        for split, intervals in enumerate(positions.intervals)
+        for low, high in intervals
+        for p in range(low, high)
+    }
 
 
 @given(INTERVALS, INTERVALS)
@@ -30,7 +35,7 @@ def test_sets_of_positions(first: list[tuple[int, int, int]], second: list[tuple
     assert a.rows == len(a_model)
     assert members(a.without(b)) == a_model - b_model
     assert a.covers(b) == (a_model >= b_model)
-    assert all(low < high for own in a.intervals for low, high in own)
+    assert all(low < high for intervals in a.intervals for low, high in intervals)
     everything = np.arange(30)
     for split in range(2):
         assert set(np.flatnonzero(a.contain(split, everything)).tolist()) == {p for s, p in a_model if s == split}

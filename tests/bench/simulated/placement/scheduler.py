@@ -19,13 +19,13 @@ class Scheduler:
         self.counts: Counter[str] = Counter()
 
     def send(self, source: int, sent: list[Sent]) -> None:
-        self.pending += [(source, one) for one in sent]
+        self.pending += [(source, envelope) for envelope in sent]
 
     def step(self) -> None:
-        source, one = self.pending.pop(self.random.randrange(len(self.pending)))
-        if source != one.to:
-            self.counts[type(one.message).__name__] += 1
-        self.send(one.to, self.handlers[one.to](one.message))
+        source, envelope = self.pending.pop(self.random.randrange(len(self.pending)))
+        if source != envelope.to:
+            self.counts[type(envelope.message).__name__] += 1
+        self.send(envelope.to, self.handlers[envelope.to](envelope.message))
 
     def run(self) -> None:
         while self.pending:

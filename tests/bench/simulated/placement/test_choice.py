@@ -20,22 +20,22 @@ FAST = UnitCosts(5e-4, 12.5e6, 1e-7, 1e-7, 3e-8, nested=False)
 def pushed(query: Query, partners: list[float], epoch: int, n: int = 150) -> dict[str, Any]:
     """Return rows of which each finds about so many partners over each of the classes."""
     draw = np.random.default_rng(epoch)
-    found = {}
+    batches = {}
     for stream in query.streams:
         columns = {"t": np.full(n, 10 * epoch), "n": np.arange(n)}
         for name in stream.schema.names:
             if name[0] == "k":
                 columns[name] = draw.integers(0, max(1, round(3 * n / partners[int(name[1:])])), n)
-        found[stream.name] = pa.record_batch(
+        batches[stream.name] = pa.record_batch(
             {name: columns[name] for name in stream.schema.names}, schema=stream.schema
         )
-    return found
+    return batches
 
 
 def run(way: str, nodes: int, phases: list[list[float]]) -> PlacementSimulation:
     query = chain(4)
     cluster = PlacementSimulation(query, nodes, placement=way, costs=FAST, count_only=True)
-    for epoch, partners in enumerate([one for one in phases for _ in range(4)]):
+    for epoch, partners in enumerate([phase for phase in phases for _ in range(4)]):
         cluster.push(pushed(query, partners, epoch))
     return cluster
 

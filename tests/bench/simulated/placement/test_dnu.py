@@ -21,7 +21,7 @@ def nodes_of(model: Model) -> list[UpdatingNode]:
 
 
 def distributed(nodes: list[UpdatingNode]) -> JEP:
-    return JEP(tuple(node.own for node in nodes))
+    return JEP(tuple(node.sep for node in nodes))
 
 
 @given(st.data(), st.integers(0, 10**6))
@@ -54,8 +54,8 @@ def test_the_central_node_writes_to_the_affected_nodes_only(model: Model, data: 
     before = central.operators()
     sent = central.handle(Changed(*data.draw(changes(model))))
     after = central.operators()
-    assert {one.to for one in sent} == {node for node in range(len(before)) if before[node] != after[node]}
-    assert all(one.message.operators == after[one.to] for one in sent)
+    assert {envelope.to for envelope in sent} == {node for node in range(len(before)) if before[node] != after[node]}
+    assert all(envelope.message.operators == after[envelope.to] for envelope in sent)
 
 
 def test_a_threshold_keeps_a_plan_that_is_little_worse() -> None:
@@ -77,7 +77,12 @@ def test_the_plan_headed_by_the_trigger_needs_steps_of_its_own() -> None:
         carrier = Scheduler([node.handle for node in nodes], 0)
         sent = nodes[0].change(figures)
         carrier.send(
-            0, [Sent(one.to, one.message) for one in sent if nodes is complete or one.message != Trigger(0, 0)]
+            0,
+            [
+                Sent(envelope.to, envelope.message)
+                for envelope in sent
+                if nodes is complete or envelope.message != Trigger(0, 0)
+            ],
         )
         carrier.run()
     assert distributed(as_written).seps[1:] == newest.greedy().seps[1:]

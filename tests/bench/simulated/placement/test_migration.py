@@ -25,15 +25,15 @@ def test_all_switch_after_all_are_ready(n: int, doubled: bool) -> None:
     full, sent = list(range(n)), Counter[str]()
     while full or pending:
         if full and (not pending or draw.random() < 0.3):
-            found = nodes[full.pop(draw.randrange(len(full)))].full()
+            answers = nodes[full.pop(draw.randrange(len(full)))].full()
         else:
             to, message = pending[draw.randrange(len(pending))]
             if not doubled or draw.random() < 0.5:
                 pending.remove((to, message))
-            found = nodes[to].handle(message)
+            answers = nodes[to].handle(message)
         assert not (full and any(node.switched for node in nodes))
-        sent.update(type(one.message).__name__ for one in found)
-        pending += [(one.to, one.message) for one in found]
+        sent.update(type(envelope.message).__name__ for envelope in answers)
+        pending += [(envelope.to, envelope.message) for envelope in answers]
     assert all(node.switched for node in nodes)
     assert sent.total() == 2 * n * (n - 1)
     assert nodes[0].full() == []
@@ -54,9 +54,9 @@ def changed(migration: str, keys: int = 40) -> tuple[PlacementSimulation, Counte
     query = chain(3, None)
     epochs = rows(query, 6, 20, keys, 3)
     cluster = PlacementSimulation(query, placement=PLAN, migration=migration)
-    tables = [cluster.push(batches(query, one)) for one in epochs[:4]]
+    tables = [cluster.push(batches(query, epoch)) for epoch in epochs[:4]]
     cluster.change(OTHER)
-    tables += [cluster.push(batches(query, one)) for one in epochs[4:]]
+    tables += [cluster.push(batches(query, epoch)) for epoch in epochs[4:]]
     assert results(tables) == expected(query, epochs)
     told = cluster.messages()
     base = pc.sum(told.filter(pc.equal(told["name"], "Base"))["bytes"]).as_py()
@@ -110,12 +110,15 @@ def test_rows_that_no_tuple_probes_are_not_requested() -> None:
     query = chain(3, None)
     epochs = rows(query, 3, 20, 40, 3)
     apart = {
-        name: {c: [own if c in "tn" or own is None else own + 1000 for own in rows_] for c, rows_ in one.items()}
-        for name, one in epochs[2].items()
+        name: {
+            c: [value if c in "tn" or value is None else value + 1000 for value in rows_]
+            for c, rows_ in columns.items()
+        }
+        for name, columns in epochs[2].items()
     }
     cluster = PlacementSimulation(query, placement=PLAN)
-    for one in epochs[:2]:
-        cluster.push(batches(query, one))
+    for epoch in epochs[:2]:
+        cluster.push(batches(query, epoch))
     cluster.change(OTHER)
     cluster.push(batches(query, apart))
     told = Counter(cluster.messages()["name"].to_pylist())

@@ -28,12 +28,12 @@ def held(keys: list[int], rate: float) -> Synopsis:
 def test_windows_fill_until_their_span_has_passed() -> None:
     pace = StreamPace([3])
     pace.note([arrived(0, [1, 2])])
-    own = held([1, 2], 2.0)
+    synopsis = held([1, 2], 2.0)
     # One epoch of a tick with two rows is held; the window has three more.
-    assert [pace.ahead([own], n)[0].window for n in (1, 2, 3, 4)] == [4, 5, 6, pytest.approx(26 / 4)]
+    assert [pace.ahead([synopsis], n)[0].window for n in (1, 2, 3, 4)] == [4, 5, 6, pytest.approx(26 / 4)]
     pace.note([arrived(4, [1, 2])])
     assert pace.ticks == 2.5
-    assert pace.ahead([own], 8)[0].window == pytest.approx((4 + 7 * 2 * (3 / 2.5 + 1)) / 8)
+    assert pace.ahead([synopsis], 8)[0].window == pytest.approx((4 + 7 * 2 * (3 / 2.5 + 1)) / 8)
 
 
 def test_windows_without_limit_grow() -> None:
@@ -63,8 +63,8 @@ def test_the_first_plan_moves_no_windows() -> None:
     epochs = rows(query, 2, 100, 2000, 1)
     costs = UnitCosts(1e-6, 12.5e6, 1e-7, 1e-7, 3e-8, nested=False)
     cluster = PlacementSimulation(query, 16, costs=costs)
-    for one in epochs:
-        cluster.push(batches(query, one))
+    for epoch in epochs:
+        cluster.push(batches(query, epoch))
     assert cluster.history()["epoch"].to_pylist() == [0]
     assert cluster.kind == "hops"
     assert Counter(cluster.messages()["name"].to_pylist()) == {"Install": 15}

@@ -24,7 +24,7 @@ def test_results_are_those_of_one_engine(nodes: int | None, placement: str, shap
     wanted = expected(query, epochs)
     assert wanted
     cluster = PlacementSimulation(query, nodes, placement=placement)
-    assert results(cluster.push(batches(query, one)) for one in epochs) == wanted
+    assert results(cluster.push(batches(query, epoch)) for epoch in epochs) == wanted
 
 
 def drawn_plan(query: Query, draw: random.Random) -> dict[str, list[tuple[str, str]]]:
@@ -37,7 +37,8 @@ def drawn_plan(query: Query, draw: random.Random) -> dict[str, list[tuple[str, s
             near = [
                 n
                 for n in names
-                if n not in reached and any(reached & one.columns.keys() and n in one.columns for one in query.classes)
+                if n not in reached
+                and any(reached & key_class.columns.keys() and n in key_class.columns for key_class in query.classes)
             ]
             hops.append((draw.choice(near), draw.choice(("ship", "window"))))
             reached.add(hops[-1][0])
@@ -64,11 +65,11 @@ def test_results_through_changes_at_random_moments(data: st.DataObject, seed: in
     update = data.draw(st.sampled_from(("central", "shared", "distributed")))
     cluster = PlacementSimulation(query, nodes, placement=placement, update=update, migration=migration, faults=faults)
     tables = []
-    for one in epochs:
+    for epoch in epochs:
         if data.draw(st.booleans()):
-            tables.append(cluster.push(batches(query, one)))
+            tables.append(cluster.push(batches(query, epoch)))
         else:
-            cluster.feed(batches(query, one), data.draw(st.integers(0, 40)))
+            cluster.feed(batches(query, epoch), data.draw(st.integers(0, 40)))
         if data.draw(st.booleans()):
             cluster.change(drawn_plan(query, draw) if nodes is None else draw.choice(("grid", "hops")))
         if faulty and data.draw(st.booleans()):

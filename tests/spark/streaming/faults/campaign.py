@@ -83,7 +83,7 @@ class Campaign:
             assert time.monotonic() < until, f"the job is not done after {limit_s} s"
             lives += 1
             kill = faults["driver killed at random"] < self.random_kills
-            code = _Life(root, self.program, variables, chance, until).run(kill, faults)
+            code = _Start(root, self.program, variables, chance, until).run(kill, faults)
         assert code == 0, f"the driver ended with {code}:\n{_tail(root)}"
         for trap in traps.happened():
             faults[trap.kind] += 1
@@ -114,18 +114,18 @@ class HubCampaign(Campaign):
     def _expected(self, workload: FaultsWorkload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         program, journal = HubProgram(self.seed), Journal(root)
         rows, late = on_time(workload)
-        found: Counter[Result] = Counter()
+        results: Counter[Result] = Counter()
         for name in NAMES:
             for version in versions(program, journal, name, rows):
-                found.update({(name, *result): count for result, count in version.results(rows).items()})
-        return found, late
+                results.update({(name, *result): count for result, count in version.results(rows).items()})
+        return results, late
 
     def _results(self, root: Path) -> Counter[Result]:
-        found: Counter[Result] = Counter()
+        results: Counter[Result] = Counter()
         for name in NAMES:
             tables = [pq.ParquetFile(path).read() for path in sorted((root / "out" / name).glob("batch=*/*.parquet"))]
-            found.update({(name, *result): count for result, count in counted_results(tables).items()})
-        return found
+            results.update({(name, *result): count for result, count in counted_results(tables).items()})
+        return results
 
 
 class TablesCampaign(Campaign):
@@ -249,10 +249,10 @@ def parquet_results(root: Path) -> Counter[Result]:
 
 
 def _rows(files: Iterable[Path]) -> Counter[Result]:
-    found: Counter[Result] = Counter()
+    results: Counter[Result] = Counter()
     for path in files:
-        found.update(counted(pq.ParquetFile(path).read()))
-    return found
+        results.update(counted(pq.ParquetFile(path).read()))
+    return results
 
 
 def late_rows(root: Path) -> dict[str, Counter[Row]]:
@@ -268,7 +268,7 @@ def _tail(root: Path) -> str:
     return "\n".join(texts)
 
 
-class _Life:
+class _Start:
     """One start of the driver, seen from outside."""
 
     def __init__(
@@ -286,8 +286,8 @@ class _Life:
         """Start the driver and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
         self._ready.unlink(missing_ok=True)
         self._parents.unlink(missing_ok=True)
-        own = {"PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
-        environment = {**os.environ, **self._variables, **own}
+        settings = {"PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
+        environment = {**os.environ, **self._variables, **settings}
         with open(self._root / "driver.log", "a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.spark.streaming.faults.{self._program}", str(self._root)],

@@ -82,12 +82,12 @@ class Damager:
 
     def inflict(self, name: str) -> Damage | None:
         """Inflict a kind of damage; return None if the job has no such files."""
-        found: Damage | None = getattr(self, f"_{name}")()
-        if found is not None and (found.must or found.may):
+        damage: Damage | None = getattr(self, f"_{name}")()
+        if damage is not None and (damage.must or damage.may):
             unfinished = self._note.with_suffix(".tmp")
-            unfinished.write_text(json.dumps(asdict(found)))
+            unfinished.write_text(json.dumps(asdict(damage)))
             os.replace(unfinished, self._note)
-        return found
+        return damage
 
     # Manifests
 
@@ -126,8 +126,8 @@ class Damager:
             if checkpoint.is_published(newest):
                 return Damage("manifest, both, refused", must="versions of its queries", saved=saved, none=none)
             if self._is_out(newest) or any(self._on_the_way(newest)):
-                for path, one in saved:
-                    shutil.copyfile(one, path)
+                for path, backup in saved:
+                    shutil.copyfile(backup, path)
                 return None
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
@@ -159,7 +159,9 @@ class Damager:
         """Return the published files of a batch, by their names in the manifest."""
         entry = self._root / "out" / "_log" / f"{batch_name(batch)}.json"
         if entry.exists():
-            return {one["name"].removeprefix(f"{batch_name(batch)}-") for one in json.loads(entry.read_text())["files"]}
+            return {
+                file["name"].removeprefix(f"{batch_name(batch)}-") for file in json.loads(entry.read_text())["files"]
+            }
         return {
             f"{prefix}{path.name}"
             for prefix, out in self._outs().items()
@@ -174,7 +176,7 @@ class Damager:
     def _clear_the_way(self) -> None:
         manifest = Checkpoint(self._checkpoint).newest()
         assert manifest is not None
-        named = {one.file.rpartition("/")[2] for one in manifest.results}
+        named = {output.file.rpartition("/")[2] for output in manifest.results}
         for path in self._on_the_way(manifest.batch):
             if path.name not in named:
                 path.unlink()
@@ -187,7 +189,7 @@ class Damager:
         if manifest is None:
             return None
         chains = [state.chain for state in manifest.groups.values()]
-        segments = [one for chain in chains for link in chain if link.batch == newest for one in link.segments]
+        segments = [segment for chain in chains for link in chain if link.batch == newest for segment in link.segments]
         if not segments:
             return None
         path = checkpoint.log / self._chance.choice(segments).file
@@ -217,7 +219,7 @@ class Damager:
             return Damage("mark, not looked at")
         manifest = checkpoint.newest()
         out = self._names_out(newest)
-        if manifest is not None and out and out != {one.file for one in manifest.results}:
+        if manifest is not None and out and out != {output.file for output in manifest.results}:
             return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
         return Damage("mark, published again")
 

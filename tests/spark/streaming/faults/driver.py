@@ -71,8 +71,8 @@ class ProgramRun:
         lives = root / "lives"
         with open(lives, "a") as file:
             file.write(f"{os.getpid()}\n")
-        self._life = len(lives.read_text().splitlines())
-        self._chance = random.Random(f"driver {self._config['seed']} {self._life}")
+        self._start = len(lives.read_text().splitlines())
+        self._chance = random.Random(f"driver {self._config['seed']} {self._start}")
         self._traps = Traps(root)
         self._kills_before = 0
         """Workers killed when the run began."""
@@ -84,8 +84,8 @@ class ProgramRun:
         self._asked: set[str] = set()
         """The kinds of changes that were requested in the present run."""
         self._fewest_tasks = 1
-        self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
-        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._life, None)
+        self._regroups = random.Random(f"regroups {self._config['seed']} {self._start}")
+        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._start, None)
         self._regrouping = threading.Lock()
         self._record_changes()
         reach = self._points.reach
@@ -113,8 +113,8 @@ class ProgramRun:
         def wrapped(key_groups: KeyGroups, batch: int, layout: KeyGroupLayout, *given: Any) -> None:
             committed(key_groups, batch, layout, *given)
             with open(path, "a") as file:
-                for one in layout.changes:
-                    file.write(f"{'moved by ' + one.how if one.kind == 'move' else one.kind}\n")
+                for change in layout.changes:
+                    file.write(f"{'moved by ' + change.how if change.kind == 'move' else change.kind}\n")
 
         KeyGroups.committed = wrapped  # type: ignore[method-assign]
         measured = MicroBatches._measured
@@ -136,7 +136,11 @@ class ProgramRun:
     def _placement(self) -> Any:
         """Return the next placement; first those in which the job has not run, so that a short campaign has all."""
         missing = {"ran in grid", "ran in hops"} - self._had()
-        fit = (one for one in self._places if not missing or f"ran in {'grid' if one == 'grid' else 'hops'}" in missing)
+        fit = (
+            place
+            for place in self._places
+            if not missing or f"ran in {'grid' if place == 'grid' else 'hops'}" in missing
+        )
         return next(fit)
 
     def _regroup(self, share: float) -> None:
@@ -149,7 +153,7 @@ class ProgramRun:
                 running.place(self._placement())
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
-            others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
+            others = [partition for partition in range(mapped.n) if partition != mapped.partitions[group]]
             dealt, had = running._batches.key_groups.tree.dealt, self._had()
             weights = {
                 "fragment": 30 * (mapped.groups < (MOST_GROUPS + 6 if "split" in had else MOST_GROUPS - 2)),
@@ -163,7 +167,7 @@ class ProgramRun:
                 return
             # First those that the job has not had, once in each run, so that a short campaign has all.
             kinds = [kind for kind in possible if kind not in had | self._asked] or possible
-            (kind,) = chance.choices(kinds, [weights[one] for one in kinds])
+            (kind,) = chance.choices(kinds, [weights[kind] for kind in kinds])
             try:
                 if kind == "fragment":
                     to = chance.choices(range(mapped.n), k=chance.randrange(1, 3))

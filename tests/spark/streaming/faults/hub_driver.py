@@ -72,10 +72,10 @@ class HubDriver(ProgramRun):
             elements = self._program.elements[name]
             done = sum(event != "begun" for _, event in self._journal.elements(name, until))
             self._given[name] = done
-            earlier = [one.query(self._root) for one in self._program.variants(name)]
+            earlier = [variant.query(self._root) for variant in self._program.variants(name)]
             sink = ParquetSink(self._root / "out" / name)
             if name in lives:
-                newest = next(one.variant for one in reversed(elements[:done]) if one.variant is not None)
+                newest = next(element.variant for element in reversed(elements[:done]) if element.variant is not None)
                 how: Any = None
                 following = elements[done]
                 calm = len(lives[name]["versions"]) == 1 and lives[name]["versions"][0]["drain"] is None
@@ -93,7 +93,7 @@ class HubDriver(ProgramRun):
                 assert first is not None
                 hub.start(name, first.query(self._root), sink)
                 self._given[name] += 1
-            elif manifest is not None and any(one.file.startswith(f"{name}/") for one in manifest.results):
+            elif manifest is not None and any(output.file.startswith(f"{name}/") for output in manifest.results):
                 # It ended with the newest micro-batch, whose results may have to be published: start it again.
                 if elements[done].verb != "start":
                     raise Unexplained(f"query {name} has ended, and its next element is {elements[done]}")

@@ -82,7 +82,7 @@ class HubProgram:
 
     def variants(self, name: str) -> list[HubQueryVariant]:
         """Return all queries of a name."""
-        return list(dict.fromkeys(one.variant for one in self.elements[name] if one.variant is not None))
+        return list(dict.fromkeys(element.variant for element in self.elements[name] if element.variant is not None))
 
 
 def _drawn(chance: random.Random) -> list[HubElement]:
@@ -90,15 +90,15 @@ def _drawn(chance: random.Random) -> list[HubElement]:
         names = ("R", "S", "T") if chance.random() < 0.3 else ("R", "S")
         return HubQueryVariant(tuple((name, chance.randrange(4, 30)) for name in names), chance.random() < 0.5)
 
-    found = [HubElement("fresh start", variant())]
-    while len(found) < DRAWN:
-        if found[-1].verb == "stop":
-            found.append(HubElement(chance.choice(["fresh start", "warm start"]), variant()))
+    elements = [HubElement("fresh start", variant())]
+    while len(elements) < DRAWN:
+        if elements[-1].verb == "stop":
+            elements.append(HubElement(chance.choice(["fresh start", "warm start"]), variant()))
         elif chance.random() < 0.2:
-            found.append(HubElement(chance.choice(["immediate stop", "drain stop"])))
+            elements.append(HubElement(chance.choice(["immediate stop", "drain stop"])))
         else:
-            found.append(HubElement(f"{chance.choice(KINDS)} change", variant()))
-    return found
+            elements.append(HubElement(f"{chance.choice(KINDS)} change", variant()))
+    return elements
 
 
 class Journal:
@@ -119,14 +119,14 @@ class Journal:
 
     def elements(self, name: str, until: int) -> list[tuple[int, str]]:
         """Return the elements of a query and their micro-batches, and starts of versions that waited ("begun")."""
-        found, known = [], set()
+        events, known = [], set()
         for batch, elements in self.read().items():
             for query, number, event in elements if batch <= until else []:
                 if query == name:
                     waited = event == "fresh start" and number in known
                     known.add(number)
-                    found.append((batch + 1, "begun") if waited else (batch, event))
-        return found
+                    events.append((batch + 1, "begun") if waited else (batch, event))
+        return events
 
 
 def _last(lines: list[str]) -> list[str]:
@@ -154,17 +154,17 @@ def on_time(workload: FaultsWorkload) -> tuple[Batches, dict[str, Counter[Row]]]
 
 def versions(program: HubProgram, journal: Journal, name: str, batches: Batches) -> list[HubReferenceVersion]:
     """Return the versions of a query that follow from the journal. Raises AssertionError for another program."""
-    found: list[dict[str, Any]] = []
+    drafts: list[dict[str, Any]] = []
     waiting = iter(program.elements[name])
     for batch, event in journal.elements(name, 10**9):
         if event == "begun":
-            found[-1]["start"] = batch
+            drafts[-1]["start"] = batch
             continue
         element = next(waiting)
         assert element.event == event, (name, batch, event, element)
         if element.variant is not None:
             new = {"asked": element.variant.asked, "start": batch, "warm": element.how in ("warm", "handover")}
-        old = found[-1] if found else {}
+        old = drafts[-1] if drafts else {}
         if element.verb == "stop":
             old["stop" if element.how == "immediate" else "drain"] = batch
         elif element.verb == "change":
@@ -176,10 +176,10 @@ def versions(program: HubProgram, journal: Journal, name: str, batches: Batches)
             if element.how == "delayed-drain":
                 new["start"] = 10**9
         if element.variant is not None:
-            found.append(new)
-    return [HubReferenceVersion(**one) for one in found]
+            drafts.append(new)
+    return [HubReferenceVersion(**draft) for draft in drafts]
 
 
 def counted_results(tables: list[pa.Table]) -> Counter[Any]:
     """Return the rows of tables as tuples, with their counts."""
-    return sum((Counter(zip(*(c.to_pylist() for c in one.columns), strict=True)) for one in tables), Counter())
+    return sum((Counter(zip(*(c.to_pylist() for c in table.columns), strict=True)) for table in tables), Counter())

@@ -95,11 +95,11 @@ class Points:
             return join(batches, *given)
 
         def wrapped_run(batches: MicroBatches, *given: Any) -> Any:
-            found = [run(batches, *given)]
+            attempts = [run(batches, *given)]
             if self._traps.spring("twice"):
                 # Of two attempts, each with its own files, either may win.
-                found.append(run(batches, *given))
-            return self._chance.choice(found)
+                attempts.append(run(batches, *given))
+            return self._chance.choice(attempts)
 
         MicroBatches.__call__ = wrapped_call  # type: ignore[method-assign]
         MicroBatches._plan = wrapped_plan  # type: ignore[method-assign]

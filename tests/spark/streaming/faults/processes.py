@@ -9,15 +9,15 @@ import signal
 
 def processes() -> dict[int, int]:
     """Return the parent of each process."""
-    found = {}
+    parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat") as file:
-                    found[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    return found
+    return parents
 
 
 def below(ancestor: int, command: str, parents: dict[int, int]) -> list[int]:

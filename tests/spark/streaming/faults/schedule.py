@@ -61,8 +61,8 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
     chance = random.Random(f"faults {seed}")
     slots = [(batch, place) for batch in range(1, batches - 1) for place in _places(chance)]
     for place in ENDS:
-        if not any(own == place for _, own in slots):
-            group = next(own for own in (JOINING, COMMITTING, PUBLISHING) if place in own)
+        if not any(other == place for _, other in slots):
+            group = next(places for places in (JOINING, COMMITTING, PUBLISHING) if place in places)
             free = [batch for batch in range(1, batches - 1) if not any(b == batch and p in group for b, p in slots)]
             slots.append((chance.choice(free or range(1, batches - 1)), place))
     how = {slot: "crash" if slot[1] not in ("stop", "publish") else "fail" for slot in slots}
@@ -74,12 +74,12 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
     # Jobs with consecutive seeds begin with different ones.
     turns = dict.fromkeys(DAMAGES, seed)
     for batch, place in sorted(slots):
-        own = DAMAGES[place]
+        actions = DAMAGES[place]
         turns[place] += 1
-        traps.append(Trap(batch, f"after_{place}", own[turns[place] % len(own)]))
+        traps.append(Trap(batch, f"after_{place}", actions[turns[place] % len(actions)]))
     for batch in range(batches):
         count = min(3, len(WORKERS))
-        traps += [Trap(batch, *one) for one in chance.sample(WORKERS, count)]
+        traps += [Trap(batch, *fault) for fault in chance.sample(WORKERS, count)]
         if chance.random() < 0.6:
             traps.append(Trap(batch, *DUPLICATE))
         if chance.random() < 0.4:
@@ -89,8 +89,8 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
 
 def _places(chance: random.Random) -> list[str]:
     """Return the places where the runs of one batch end, in order."""
-    found = []
+    places = []
     for group, share in ((JOINING, 0.6), (COMMITTING, 0.6), (PUBLISHING, 0.7)):
         if chance.random() < share:
-            found.append(chance.choice(group))
-    return found
+            places.append(chance.choice(group))
+    return places

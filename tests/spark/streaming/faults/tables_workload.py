@@ -71,15 +71,15 @@ class TablesWorkload(FaultsWorkload):
                 greatest = max(greatest, row[1])
             mark = max(mark, greatest - LATENESS)
         newest: dict[str, dict[int, Row]] = {name: {} for name in TABLES}
-        for name, own in newest.items():
+        for name, latest in newest.items():
             for row in (row for rows in self.streams[name] for row in rows):
-                if row[2] not in own or row[1] > own[row[2]][1]:
-                    own[row[2]] = row
+                if row[2] not in latest or row[1] > latest[row[2]][1]:
+                    latest[row[2]] = row
         present = [row for row in arrived if mark - RANGE <= row[1] <= mark]
-        found: Counter[Result] = Counter()
+        results: Counter[Result] = Counter()
         for r in present:
-            for s in (one for one in newest["S"].values() if one[0] == r[0] and one[2] & 7 != 3):
-                for t in (one for one in newest["T"].values() if one[0] == r[0] and one[2] & 7 != 3):
+            for s in (row for row in newest["S"].values() if row[0] == r[0] and row[2] & 7 != 3):
+                for t in (row for row in newest["T"].values() if row[0] == r[0] and row[2] & 7 != 3):
                     if (r[2] + s[2] + t[2]) & 3 != 1:
-                        found[(*r, *s, *t)] += 1
-        return found, late
+                        results[(*r, *s, *t)] += 1
+        return results, late

@@ -52,7 +52,7 @@ class Cluster:
         self.workers = [self._worker(host) for host in made]
 
     def _worker(self, host: NetworkHost) -> subprocess.Popen[bytes]:
-        own = {
+        environment = {
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": host.address,
             "SPARK_NO_DAEMONIZE": "1",
@@ -62,7 +62,7 @@ class Cluster:
         arguments = ["--host", host.address, "--cores", "1", "--memory", "700m", "--work-dir", str(work), self.url]
         program = Path(pyspark.__file__).parent / "bin" / "spark-class"
         command = [str(program), "org.apache.spark.deploy.worker.Worker", *arguments]
-        return host.run(command, self._root / "local", {**os.environ, **own})
+        return host.run(command, self._root / "local", {**os.environ, **environment})
 
     def stop(self, number: int) -> None:
         """Kill all that runs on a host."""

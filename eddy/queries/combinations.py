@@ -23,7 +23,7 @@ FIRST, LAST, AGE = "#first", "#last", "#age."
 component of a stream, whose name follows: ticks from its event time to the greatest event time of the components."""
 
 
-class FoundCombinations:
+class PushedCombinations:
     """The combinations that a join found in a push.
 
     Rows are in the order of `last`.
@@ -63,7 +63,7 @@ class FoundCombinations:
         self, columns: Sequence[str], rows: npt.NDArray[np.int64] | None, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Return columns "stream.column" of some rows, or of all rows (None) without a copy; `names` renames them."""
-        batch = pa.RecordBatch.from_arrays([self._columns[one] for one in columns], names=list(names or columns))
+        batch = pa.RecordBatch.from_arrays([self._columns[column] for column in columns], names=list(names or columns))
         return batch if rows is None else taken(batch, rows)
 
     def values(self, column: str) -> pa.Array | Codes:
@@ -77,13 +77,13 @@ class FoundCombinations:
     def _age(self, name: str) -> Codes:
         if not self._ages:
             times = {
-                one.name: checked_times(
-                    one, self.batch([f"{one.name}.{one.time}"], None, [str(one.time)]), self._time_type
+                stream.name: checked_times(
+                    stream, self.batch([f"{stream.name}.{stream.time}"], None, [str(stream.time)]), self._time_type
                 )
-                for one in self._streams
+                for stream in self._streams
             }
             newest = np.maximum.reduce(list(times.values()))
-            self._ages = {stream: newest - own for stream, own in times.items()}
+            self._ages = {stream: newest - stream_times for stream, stream_times in times.items()}
         return self._ages[name]
 
 

@@ -1,7 +1,7 @@
-"""The life of one query: its versions, and what starts, stops and changes of the query make of them.
+"""The lineage of one query: its versions, and what starts, stops and changes of the query make of them.
 
-A life decides which versions there are and how far each one goes. It finds no results: in an `Engine`, a
-`RunningQuery` gives out what its versions own; on Spark, the driver keeps the lives, and the tasks apply the bounds.
+A lineage decides which versions there are and how far each one goes. It finds no results: in an `Engine`, a
+`RunningQuery` gives out what its versions own; on Spark, the driver keeps the lineages, and the tasks apply the bounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Stop = Literal["immediate", "drain"]
 
 
 class VersionHost(Protocol):
-    """The engine that runs the versions of many lives.
+    """The engine that runs the versions of many lineages.
 
     position  the position of the next arrival
     """
@@ -58,7 +58,7 @@ class Succession:
         return CHANGES[self.how]
 
 
-class Life:
+class Lineage:
     """The versions of a query, and its unfinished changes. Positions of elements never go back.
 
     An element may be given ahead of its position. Its effect depends on the state at its position: whether a waiting
@@ -84,7 +84,7 @@ class Life:
     @property
     def live(self) -> list[Version]:
         """The versions that may still have results, oldest first."""
-        return [one for one in self._versions if one.ended is None]
+        return [version for version in self._versions if version.ended is None]
 
     @property
     def versions(self) -> list[Version]:
@@ -100,15 +100,15 @@ class Life:
         "stopped"    no more results can come
         """
         now = self.host.position
-        live = [one for one in self.live if one.start is not None or self._latest_start(one) is None]
+        live = [version for version in self.live if version.start is not None or self._latest_start(version) is None]
         if not live:
             return "stopped"
         if len(live) > 1:
             return "changing"
-        (one,) = live
-        if one.start is None or one.start > now:
+        (only,) = live
+        if only.start is None or only.start > now:
             return "scheduled"
-        return "draining" if one.drain is not None and one.drain.at <= now else "running"
+        return "draining" if only.drain is not None and only.drain.at <= now else "running"
 
     @property
     def complete_from(self) -> int:
@@ -125,13 +125,13 @@ class Life:
         if how == "drain":
             self.require_ends("the drain")
         self._drop_unbegun(position)
-        for one in self.live:
-            if one.start is not None and one.start > position:
-                one.ended = one.start = position
+        for version in self.live:
+            if version.start is not None and version.start > position:
+                version.ended = version.start = position
             elif how == "immediate":
-                one.stops(position, self._reached())
+                version.stops(position, self._reached())
             else:
-                self.host.drain(one, position)
+                self.host.drain(version, position)
         self._note(how + " stop", position)
 
     def change_at(self, query: Query, how: How, position: int) -> None:
@@ -141,12 +141,12 @@ class Life:
         results cannot be in one table with those of the old one. Then nothing has changed.
         """
         kind, live = CHANGES[how], self.live
-        if all(one.stop is not None and one.stop <= position for one in live):
+        if all(version.stop is not None and version.stop <= position for version in live):
             raise InputError(f"query {self.name!r} stops before position {position}; start it again")
         if kind.drains:
             self.require_ends(f"{how!r}")
         try:
-            pa.unify_schemas([*(one.query.output_schema for one in live), query.output_schema])
+            pa.unify_schemas([*(version.query.output_schema for version in live), query.output_schema])
         except pa.ArrowException as problem:
             raise QueryError(
                 f"query {self.name!r}: the results of the new version do not fit into one table with those of the old"
@@ -156,11 +156,11 @@ class Life:
         new = self._made(number, query, None if kind.waits else position, kind.warm)
         new.replaces = tuple(live) if kind.warm else ()
         self._drop_unbegun(position)
-        for one in live:
-            if one.start is not None and one.start > position and one is not live[0]:
-                one.ended = one.start = position  # it has not begun, and the new version takes its place
-        for one in self.live:
-            link = Succession(one, new, how, position)
+        for older in live:
+            if older.start is not None and older.start > position and older is not live[0]:
+                older.ended = older.start = position  # it has not begun, and the new version takes its place
+        for old in self.live:
+            link = Succession(old, new, how, position)
             self.successions = [*self.successions, link]
             if not kind.at_result:
                 self.end(link, position)
@@ -170,15 +170,15 @@ class Life:
     def _drop_unbegun(self, position: int) -> None:
         """Drop the versions that have not begun at the position of an element, if it is that of the next arrival."""
         if position <= self.host.position:
-            for one in self.live:
-                if one.start is None:
-                    one.ended = one.start = position
+            for version in self.live:
+                if version.start is None:
+                    version.ended = version.start = position
 
     def _latest_start(self, version: Version) -> int | None:
         """Return the position at which an element drops a version that has not begun, None if none is to come."""
         bounds = [version.stop, None if version.drain is None else version.drain.at]
         bounds += [link.at for link in self.successions if link.old is version]
-        return min((one for one in bounds if one is not None), default=None)
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of the query; see `VersionHost.make`."""
@@ -248,4 +248,4 @@ class Life:
         else:
             link.old.stops(position, self.host.position)
         if link.change.at_result:
-            self.successions = [one for one in self.successions if one is not link]
+            self.successions = [other for other in self.successions if other is not link]

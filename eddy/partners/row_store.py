@@ -32,7 +32,7 @@ from stairs.storage.parts import Parts, Plain, powers_of_two
 LEAST_ROOM = 64
 
 
-class Shelf:
+class RowStore:
     """The rows of all streams of a query.
 
     following, low   per stream the arrival number of its next row, and the place of the oldest row kept
@@ -44,7 +44,7 @@ class Shelf:
         self.query, self.columns = query, columns
         n = len(query.streams)
         self.following, self.low = [0] * n, [0] * n
-        kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(columns)]
+        kinds = [[query.streams[i].type_of(column) for column in names] for i, names in enumerate(columns)]
         self.payload = Payload(kinds, [LEAST_ROOM] * n, None, spill)
         self.numbers = {i: np.zeros(0, np.int64) for i in query.tables_at}
         self._settled = dict.fromkeys(query.tables_at, 0)
@@ -61,7 +61,7 @@ class Shelf:
         )
         self._place = place
         self._loader = self._loader_of(self.payload)
-        self._elsewhere = frozenset(one.table for one in query.as_of_joins)
+        self._elsewhere = frozenset(join.table for join in query.as_of_joins)
         """The versioned tables, whose rows are kept in logs of their own."""
         self._saved: list[int] | None = None
         self._since = 0
@@ -212,8 +212,8 @@ class Shelf:
         n, m = rows.shape
         bases = np.array([low // room * room for low, room in zip(self.low, self._room, strict=True)], np.int64)
         ids, absent = np.empty(n * m, np.int32), np.zeros((n, m), np.bool_)
-        found = to_sequence_numbers(self._places(rows), bases, ids, absent)
-        return self.payload.gather(ids, n, bases, absent if found else None)
+        any_absent = to_sequence_numbers(self._places(rows), bases, ids, absent)
+        return self.payload.gather(ids, n, bases, absent if any_absent else None)
 
     def column_batch(self, i: int, names: list[str], numbers: Int64s) -> pa.RecordBatch:
         """Return columns of rows of stream i as a batch; -1 = a null row."""
@@ -222,11 +222,11 @@ class Shelf:
         lacking = np.zeros((len(ids), len(self.columns)), np.bool_)
         lacking[:, i] = absent
         wanted = {name: (i, self.columns[i].index(name)) for name in names}
-        found = self.payload.gather(
+        columns = self.payload.gather(
             ids, len(ids), np.array([base]), lacking if absent.any() else None, [i], frozenset(wanted.values())
         )
-        whole = [found[place] for place in wanted.values()]
-        arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in whole]
+        whole = [columns[place] for place in wanted.values()]
+        arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in whole]
         return pa.RecordBatch.from_arrays(arrays, names=list(wanted))
 
     # Parts for another process
@@ -252,11 +252,13 @@ class Shelf:
         times = parts.arrays("times", np.int64, [(slots * self.query.graph.timed,) for slots in room])
         tables = list(self.numbers)
         numbers = parts.arrays("numbers", np.int64, [(following[i] - low[i],) for i in tables])
-        for i, own in zip(tables, numbers, strict=True):
-            rising = bool((np.diff(own) > 0).all()) and (not len(own) or 0 <= own[0] <= own[-1] < following[i])
+        for i, arrived in zip(tables, numbers, strict=True):
+            rising = bool((np.diff(arrived) > 0).all()) and (
+                not len(arrived) or 0 <= arrived[0] <= arrived[-1] < following[i]
+            )
             parts.require(rising, f"table {i} keeps versions whose arrival numbers do not rise, or have not arrived")
         self.numbers, self._settled = dict(zip(tables, numbers, strict=True)), dict.fromkeys(tables, 0)
-        self._dense = {i: len(own) for i, own in self.numbers.items()}
+        self._dense = {i: len(table_numbers) for i, table_numbers in self.numbers.items()}
         self.payload.load_parts(parts.part("payload"), room)
         self.following, self.low, self._since, self._times = following, low, parts.integer("since"), times
 
@@ -279,7 +281,7 @@ class Shelf:
         numbers: dict[int, Int64s],
     ) -> None:
         """Fill an empty shelf with what `window` and `kept` returned: counts[i] rows of stream i from firsts[i] on."""
-        self.numbers, self._settled = numbers, {i: len(own) for i, own in numbers.items()}
+        self.numbers, self._settled = numbers, {i: len(table_numbers) for i, table_numbers in numbers.items()}
         self._dense = dict(self._settled)
         self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]
         rooms = [1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts]

@@ -16,7 +16,7 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import Faults
 from eddy.filters.ranges import GREATEST, LEAST, ColumnSet, ranges_of, within
-from eddy.queries.found import AGE, FIRST, LAST, FoundCombinations
+from eddy.queries.combinations import AGE, FIRST, LAST, PushedCombinations
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.results.failed_rows import failed_batch
@@ -36,7 +36,7 @@ class Extent(Protocol):
 Of = TypeVar("Of", bound=Extent)
 
 
-class Owner(Generic[Of]):
+class Reader(Generic[Of]):
     """The filters of one version, and the family (`eddy.queries.family.Family`) that finds its results."""
 
     def __init__(self, version: Version, family: Of) -> None:
@@ -57,32 +57,34 @@ class Owner(Generic[Of]):
         for stream in query.streams:
             if isinstance(stream.window, Rows):
                 continue  # the family has this filter
-            owner = {f"{stream.name}.{column}": stream.name for column in stream.schema.names}
-            named = pa.schema(zip(owner, stream.schema.types, strict=True))
-            rest = [one for one in stream.conditions if not self._read(one, stream.schema, named, owner)]
+            streams = {f"{stream.name}.{column}": stream.name for column in stream.schema.names}
+            named = pa.schema(zip(streams, stream.schema.types, strict=True))
+            rest = [
+                condition for condition in stream.conditions if not self._read(condition, stream.schema, named, streams)
+            ]
             if rest:
                 self._filters[stream.name] = AdaptiveFilter(rest, place=f"{stream.place}: its filter")
-                read = {column for one in rest for column in one.read(stream.schema)}
+                read = {column for condition in rest for column in condition.read(stream.schema)}
                 self._filtered[stream.name] = [column for column in stream.schema.names if column in read]
-        owner = {f"{stream}.{column}": stream for stream, column in query.where_columns}
+        streams = {f"{stream}.{column}": stream for stream, column in query.where_columns}
         types = [query.stream(stream).type_of(column) for stream, column in query.where_columns]
-        named = pa.schema(zip(owner, types, strict=True))
-        rest = [one for one in query.conditions if not self._read(one, named, named, owner)]
+        named = pa.schema(zip(streams, types, strict=True))
+        rest = [condition for condition in query.conditions if not self._read(condition, named, named, streams)]
         self._where = AdaptiveFilter(rest, place=query.where_place, rows="results") if rest else None
-        filtered = {f"{stream}.{column}" for stream, own in self._filtered.items() for column in own}
-        ranges = {one.column for own in self.ranges.values() for one in own}
+        filtered = {f"{stream}.{column}" for stream, names in self._filtered.items() for column in names}
+        ranges = {column_set.column for column_sets in self.ranges.values() for column_set in column_sets}
         self.read = frozenset({*self.needed, *filtered, *ranges})
         """All columns of the family's results that the version reads, except event times."""
 
-    def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
+    def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, streams: Mapping[str, str]) -> bool:
         """Add the sets of values of a condition; return whether it has any.
 
-        named, owner   the columns of the schema, named "stream.column", and the stream of each
+        named, streams  the columns of the schema, named "stream.column", and the stream of each
         """
         ranges = ranges_of(given, schema)
-        for one in ranges or ():
-            column = named.names[schema.names.index(one.column)]
-            self.ranges[owner[column]].append(one._replace(column=column))
+        for column_set in ranges or ():
+            column = named.names[schema.names.index(column_set.column)]
+            self.ranges[streams[column]].append(column_set._replace(column=column))
         return ranges is not None
 
     # Its results
@@ -94,20 +96,20 @@ class Owner(Generic[Of]):
         """
         version = self.version
         assert version.start is not None
-        found = []
+        bounds = []
         if version.start > self.family.oldest:
-            found.append(ColumnSet(LAST if version.warm else FIRST, within(version.start, GREATEST)))
+            bounds.append(ColumnSet(LAST if version.warm else FIRST, within(version.start, GREATEST)))
         if version.stop is not None:
-            found.append(ColumnSet(LAST, within(LEAST, version.stop - 1)))
+            bounds.append(ColumnSet(LAST, within(LEAST, version.stop - 1)))
         if version.drain is not None and self.grouping is None:
-            found.append(ColumnSet(FIRST, within(LEAST, version.drain.at - 1)))
-        return found
+            bounds.append(ColumnSet(FIRST, within(LEAST, version.drain.at - 1)))
+        return bounds
 
-    def within_bounds(self, found: FoundCombinations, rows: Positions) -> npt.NDArray[np.bool_]:
+    def within_bounds(self, combinations: PushedCombinations, rows: Positions) -> npt.NDArray[np.bool_]:
         """Return whether each of the rows is within the present bounds."""
         keep = np.ones(len(rows), np.bool_)
         for column, ranges in self.bounds():
-            places = (found.first if column == FIRST else found.last)[rows]
+            places = (combinations.first if column == FIRST else combinations.last)[rows]
             ((low, end),) = ranges
             keep &= (places >= low) & (places < end)
         return keep
@@ -129,30 +131,32 @@ class Owner(Generic[Of]):
     @property
     def seconds(self) -> float:
         """Seconds of the conditions that are no ranges."""
-        own = [*self._filters.values(), *([] if self._where is None else [self._where])]
-        return sum(one.seconds for one in own)
+        filters = [*self._filters.values(), *([] if self._where is None else [self._where])]
+        return sum(adaptive_filter.seconds for adaptive_filter in filters)
 
-    def accepted(self, found: FoundCombinations, rows: Positions) -> tuple[Positions, Faults]:
+    def accepted(self, combinations: PushedCombinations, rows: Positions) -> tuple[Positions, Faults]:
         """Return the rows for which the conditions hold that are no ranges, and the faults of those that fail."""
         faults = Faults()
         for stream in self.query.streams:
             if stream.name in self._filters and len(rows):
                 columns = self._filtered[stream.name]
                 names = [f"{stream.name}.{column}" for column in columns]
-                rows = _divided(self._filters[stream.name], "filter", found.batch(names, rows, columns), rows, faults)
+                rows = _divided(
+                    self._filters[stream.name], "filter", combinations.batch(names, rows, columns), rows, faults
+                )
         if self._where is not None and len(rows):
             columns = list(dict.fromkeys(f"{stream}.{column}" for stream, column in self.query.where_columns))
-            rows = _divided(self._where, "where", found.batch(columns, rows), rows, faults)
+            rows = _divided(self._where, "where", combinations.batch(columns, rows), rows, faults)
         if faults:
             alive = set(rows.tolist())
             faults = {row: fault for row, fault in sorted(faults.items()) if row in alive}
             rows = rows[~np.isin(rows, list(faults))]
         return rows, faults
 
-    def failed(self, found: FoundCombinations, faults: Faults) -> list[pa.RecordBatch]:
+    def failed(self, combinations: PushedCombinations, faults: Faults) -> list[pa.RecordBatch]:
         """Return the rows of `FAILED` of combinations, given the faults of each."""
-        read = sorted(self.read.intersection(found.columns))
-        batch = found.batch(read, np.array(list(faults), np.int64))
+        read = sorted(self.read.intersection(combinations.columns))
+        batch = combinations.batch(read, np.array(list(faults), np.int64))
         return failed_batch(dict(enumerate(faults.values())), dict(zip(read, batch.columns, strict=True)))
 
     def output(self, batch: pa.RecordBatch) -> tuple[pa.Table, Faults]:

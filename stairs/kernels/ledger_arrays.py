@@ -40,7 +40,7 @@ LOGGED = 3
 
 
 @bundled
-class Book(NamedTuple):
+class LedgerArrays(NamedTuple):
     """The arrays of a ledger.
 
     entries   int64[]      a ring of 2^n entries by serial number, `stride_of` numbers each
@@ -76,68 +76,68 @@ class Book(NamedTuple):
 
 
 @inlined
-def put(book: Book, which: int, x: int, value: int) -> None:
+def put(ledger: LedgerArrays, which: int, x: int, value: int) -> None:
     """Write a number, and log the old one."""
-    at = u64(book.counters[N_LOG] * LOGGED)
-    array = book.entries if which == ENTRIES else (book.options if which == OPTIONS else book.buckets)
-    book.log[at], book.log[at + u64(1)], book.log[at + u64(2)] = which, x, array[u64(x)]
+    at = u64(ledger.counters[N_LOG] * LOGGED)
+    array = ledger.entries if which == ENTRIES else (ledger.options if which == OPTIONS else ledger.buckets)
+    ledger.log[at], ledger.log[at + u64(1)], ledger.log[at + u64(2)] = which, x, array[u64(x)]
     array[u64(x)] = value
-    book.counters[N_LOG] += 1
+    ledger.counters[N_LOG] += 1
 
 
 @jit
-def undo(book: Book) -> None:
+def undo(ledger: LedgerArrays) -> None:
     """Take back all writes in the log, the newest first."""
-    for n in range(book.counters[N_LOG] - 1, -1, -1):
-        which, x, old = book.log[3 * n], book.log[3 * n + 1], book.log[3 * n + 2]
+    for n in range(ledger.counters[N_LOG] - 1, -1, -1):
+        which, x, old = ledger.log[3 * n], ledger.log[3 * n + 1], ledger.log[3 * n + 2]
         if which == ENTRIES:
-            book.entries[u64(x)] = old
+            ledger.entries[u64(x)] = old
         elif which == OPTIONS:
-            book.options[u64(x)] = old
+            ledger.options[u64(x)] = old
         else:
-            book.buckets[u64(x)] = old
-    book.counters[N_LOG] = 0
+            ledger.buckets[u64(x)] = old
+    ledger.counters[N_LOG] = 0
 
 
 @inlined
-def stride_of(book: Book) -> int:
+def stride_of(ledger: LedgerArrays) -> int:
     """Return how many numbers an entry has."""
-    return F_BRANCHES + B_FIELDS * book.hows.shape[0] + book.rows.shape[1]
+    return F_BRANCHES + B_FIELDS * ledger.hows.shape[0] + ledger.rows.shape[1]
 
 
 @inlined
-def entry_at(book: Book, serial: int) -> int:
+def entry_at(ledger: LedgerArrays, serial: int) -> int:
     """Return where the entry with a serial number begins."""
-    return (serial & book.mask) * stride_of(book)
+    return (serial & ledger.mask) * stride_of(ledger)
 
 
 @inlined
-def bucket_of(book: Book, components: Int64s, first: int) -> int:
+def bucket_of(ledger: LedgerArrays, components: Int64s, first: int) -> int:
     """Return the bucket of a match, whose components lie at components[first:]."""
-    code = u64(book.seeds[0])
-    for k in range(book.key.shape[0]):
-        code = stir(code, components[u64(first + book.key[u64(k)])], book.seeds[1])
-    return finish(code, book.seeds[0], book.seeds[1]) & (book.buckets.shape[0] - 1)
+    code = u64(ledger.seeds[0])
+    for k in range(ledger.key.shape[0]):
+        code = stir(code, components[u64(first + ledger.key[u64(k)])], ledger.seeds[1])
+    return finish(code, ledger.seeds[0], ledger.seeds[1]) & (ledger.buckets.shape[0] - 1)
 
 
 @inlined
-def find(book: Book, components: Int64s, first: int) -> int:
+def find(ledger: LedgerArrays, components: Int64s, first: int) -> int:
     """Return where the entry of a match begins, -1 if the match has no entry."""
-    if book.alone:
+    if ledger.alone:
         # The serial number is the component.
-        serial = components[u64(first + book.key[0])]
-        e = entry_at(book, serial)
-        return np.int64(e) if book.entries[u64(e + F_SERIAL)] == serial else np.int64(-1)
-    ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
-    e = book.buckets[u64(bucket_of(book, components, first))]
+        serial = components[u64(first + ledger.key[0])]
+        e = entry_at(ledger, serial)
+        return np.int64(e) if ledger.entries[u64(e + F_SERIAL)] == serial else np.int64(-1)
+    ids = F_BRANCHES + B_FIELDS * ledger.hows.shape[0]
+    e = ledger.buckets[u64(bucket_of(ledger, components, first))]
     while e >= 0:
         same = True
-        for k in range(book.key.shape[0]):
-            i = book.key[u64(k)]
-            same = same and book.entries[u64(e + ids + i)] == components[u64(first + i)]
+        for k in range(ledger.key.shape[0]):
+            i = ledger.key[u64(k)]
+            same = same and ledger.entries[u64(e + ids + i)] == components[u64(first + i)]
         if same:
             return np.int64(e)
-        e = book.entries[u64(e + F_LINK)]
+        e = ledger.entries[u64(e + F_LINK)]
     return np.int64(-1)
 
 
@@ -148,59 +148,59 @@ def branch_at(e: int, b: int) -> int:
 
 
 @inlined
-def has_room(book: Book, rows: int, writes: int) -> bool:
+def has_room(ledger: LedgerArrays, rows: int, writes: int) -> bool:
     """Return whether so many rows can be put out, and so many writes logged."""
-    book.counters[N_ROWS], book.counters[N_WRITES] = rows, writes
-    fits = book.counters[N_OUT] + rows <= book.rows.shape[0]
-    return fits and (book.counters[N_LOG] + writes) * LOGGED <= book.log.shape[0]
+    ledger.counters[N_ROWS], ledger.counters[N_WRITES] = rows, writes
+    fits = ledger.counters[N_OUT] + rows <= ledger.rows.shape[0]
+    return fits and (ledger.counters[N_LOG] + writes) * LOGGED <= ledger.log.shape[0]
 
 
 @jit
-def least(book: Book, lows: Int64s) -> None:
+def least(ledger: LedgerArrays, lows: Int64s) -> None:
     """Lower lows[i] to the smallest component of stream i in the entries and stored options."""
-    n, m = book.hows.shape[0], book.rows.shape[1]
-    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
-        e = entry_at(book, serial)
-        if book.entries[u64(e + F_SERIAL)] != serial:
+    n, m = ledger.hows.shape[0], ledger.rows.shape[1]
+    for serial in range(ledger.counters[N_LOW], ledger.counters[N_NEXT]):
+        e = entry_at(ledger, serial)
+        if ledger.entries[u64(e + F_SERIAL)] != serial:
             continue
         for i in range(m):
-            number = book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)]
+            number = ledger.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)]
             if 0 <= number < lows[u64(i)]:
                 lows[u64(i)] = number
         for b in range(n):
-            o = book.entries[u64(branch_at(e, b) + B_HEAD)]
+            o = ledger.entries[u64(branch_at(e, b) + B_HEAD)]
             while o >= 0:
                 for i in range(m):
-                    number = book.options[u64(o + 1 + i)]
+                    number = ledger.options[u64(o + 1 + i)]
                     if 0 <= number < lows[u64(i)]:
                         lows[u64(i)] = number
-                o = book.options[u64(o)]
+                o = ledger.options[u64(o)]
 
 
 @jit
-def advance(book: Book) -> None:
+def advance(ledger: LedgerArrays) -> None:
     """Raise N_LOW to the oldest entry in use."""
-    low, following = book.counters[N_LOW], book.counters[N_NEXT]
-    while low < following and book.entries[u64(entry_at(book, low) + F_SERIAL)] != low:
+    low, following = ledger.counters[N_LOW], ledger.counters[N_NEXT]
+    while low < following and ledger.entries[u64(entry_at(ledger, low) + F_SERIAL)] != low:
         low += 1
-    book.counters[N_LOW] = low
+    ledger.counters[N_LOW] = low
 
 
 @jit
-def relink(book: Book, entries: Int64s) -> None:
+def relink(ledger: LedgerArrays, entries: Int64s) -> None:
     """Fill empty buckets with the entries in use, after copying them from another ring of entries, if that is longer.
 
     entries   the ring that has the entries now
     """
-    stride = stride_of(book)
-    ids, mask = F_BRANCHES + B_FIELDS * book.hows.shape[0], entries.shape[0] // stride - 1
-    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
-        source, e = (serial & mask) * stride, entry_at(book, serial)
+    stride = stride_of(ledger)
+    ids, mask = F_BRANCHES + B_FIELDS * ledger.hows.shape[0], entries.shape[0] // stride - 1
+    for serial in range(ledger.counters[N_LOW], ledger.counters[N_NEXT]):
+        source, e = (serial & mask) * stride, entry_at(ledger, serial)
         if entries[u64(source + F_SERIAL)] != serial:
             continue
         for k in range(stride):
-            book.entries[u64(e + k)] = entries[u64(source + k)]
-        if not book.alone:
-            bucket = u64(bucket_of(book, book.entries, e + ids))
-            book.entries[u64(e + F_LINK)] = book.buckets[bucket]
-            book.buckets[bucket] = e
+            ledger.entries[u64(e + k)] = entries[u64(source + k)]
+        if not ledger.alone:
+            bucket = u64(bucket_of(ledger, ledger.entries, e + ids))
+            ledger.entries[u64(e + F_LINK)] = ledger.buckets[bucket]
+            ledger.buckets[bucket] = e
