@@ -154,6 +154,12 @@ CHANGING_DEFECTS = (
         seed=6,
     ),
     Defect(
+        "a change of a stopped query may use rows of before",
+        (Edit("eddy/queries/lineage.py", "kind.warm and not starts)", "kind.warm)"),),
+        queries="changing",
+        seed=6,
+    ),
+    Defect(
         "the end of a range belongs to the next cell",
         (Edit("eddy/queries/grouped_filters.py", "highs[highs < GREATEST] + 1", "highs"),),
         queries="changing",

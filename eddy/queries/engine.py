@@ -368,14 +368,16 @@ class Engine(Uncopied):
         visited = [query for query in self._visited.values() if query.live]
         changing = [query for query in visited if query.may_change]
         self._begin(*changing)
-        combinations, prepared, alone = self.joins.prepare(push)
+        combinations, prepared = self.joins.prepare(push)
         self._position = push.end
         for running_query in visited:
             running_query.begin(push)
         if changing:
             self.joins.bounds_changed()
         finds = {family: (matches, family.shares(push.first, matches)) for family, matches in combinations.items()}
-        made = {query: query.results(push, finds, alone) for query in visited}
+        decided = {query: query.decide(push, finds) for query in changing}
+        alone = self.joins.prepare_alone(push)
+        made = {query: query.results(push, finds, alone, decided.get(query)) for query in visited}
         for _, shares in finds.values():
             for reader in shares.readers:
                 if (resting := self._resting.get(reader.version)) is not None:

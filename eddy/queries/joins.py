@@ -38,12 +38,10 @@ class Finds(NamedTuple):
 
     combinations  family -> the combinations that its join found
     prepared      family with SteMs of its own -> its prepared push
-    alone         version with a join of its own -> the rows that it gives
     """
 
     combinations: dict[Family, PushedCombinations]
     prepared: dict[Family, Prepared]
-    alone: dict[Version, VersionRows]
 
 
 class Joins:
@@ -158,7 +156,7 @@ class Joins:
     # Pushes
 
     def prepare(self, push: EnginePush) -> Finds:
-        """Compute the results of a push that has not happened yet; the caller then calls `settle` or `roll_back`."""
+        """Find what versions share in a push that has not happened; the caller then calls `settle` or `roll_back`."""
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
         tables = self.sharing.prepare(push, self._families.values(), kept)
         combinations = {family: family.combinations_of(table) for family, table in tables.items()}
@@ -166,8 +164,11 @@ class Joins:
         for family in self._families.values():
             if family not in combinations:
                 combinations[family], prepared[family] = family.prepare(push)
-        alone = {version: lone.prepare(push, self.kept, self.alone) for version, lone in self.alone.items()}
-        return Finds(combinations, prepared, alone)
+        return Finds(combinations, prepared)
+
+    def prepare_alone(self, push: EnginePush) -> dict[Version, VersionRows]:
+        """Compute what versions with joins of their own give in such a push, by the bounds that they have now."""
+        return {version: lone.prepare(push, self.kept, self.alone) for version, lone in self.alone.items()}
 
     def settle(self, push: EnginePush, prepared: Mapping[Family, Prepared]) -> None:
         """Commit a prepared push. The call may be repeated."""

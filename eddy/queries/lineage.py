@@ -137,13 +137,13 @@ class Lineage:
     def change_at(self, query: Query, how: How, position: int) -> None:
         """Replace the newest version at a position; older ones stop or drain as the kind says.
 
-        Raises InputError for a drain that can never end; QueryError for a query that does not fit the streams, or whose
-        results cannot be in one table with those of the old one. Then nothing has changed.
+        Where all versions have stopped before the position, the new one starts there, fresh. Raises InputError for a
+        drain that can never end; QueryError for a query that does not fit the streams, or whose results cannot be in
+        one table with those of the old one. Then nothing has changed.
         """
         kind, live = CHANGES[how], self.live
-        if all(version.stop is not None and version.stop <= position for version in live):
-            raise InputError(f"query {self.name!r} stops before position {position}; start it again")
-        if kind.drains:
+        starts = all(version.stop is not None and version.stop <= position for version in live)
+        if kind.drains and not starts:
             self.require_ends(f"{how!r}")
         try:
             pa.unify_schemas([*(version.query.output_schema for version in live), query.output_schema])
@@ -153,19 +153,26 @@ class Lineage:
                 f" one ({problem}); select the column under another name"
             ) from problem
         number = self._versions[-1].number + 1
-        new = self._made(number, query, None if kind.waits else position, kind.warm)
-        new.replaces = tuple(live) if kind.warm else ()
+        new = self._made(number, query, None if kind.waits and not starts else position, kind.warm and not starts)
+        new.replaces = tuple(live) if new.warm else ()
         self._drop_unbegun(position)
         for older in live:
             if older.start is not None and older.start > position and older is not live[0]:
                 older.ended = older.start = position  # it has not begun, and the new version takes its place
-        for old in self.live:
+        for old in () if starts else self.live:
             link = Succession(old, new, how, position)
             self.successions = [*self.successions, link]
             if not kind.at_result:
                 self.end(link, position)
         self._versions = [*self._versions, new]
         self._note(f"{how} change", position)
+        if starts and (kind.waits or kind.warm):
+            self._note_start(new)
+
+    def _note_start(self, version: Version) -> None:
+        """Add to the history that a version starts by itself, after an element that did not start it."""
+        assert version.start is not None
+        self.host.note(version.start, self.name, version.number, "fresh start", version.start, by_itself=True)
 
     def _drop_unbegun(self, position: int) -> None:
         """Drop the versions that have not begun at the position of an element, if it is that of the next arrival."""
@@ -218,22 +225,27 @@ class Lineage:
     def start_waiting(self) -> list[Version]:
         """Start the versions whose predecessors have all ended, and return them.
 
-        Drops a version that has not begun where an element given ahead stops or replaces it, and one whose change finds
-        that the query has ended.
+        Drops a version that has not begun where an element given ahead stops or replaces it. Starts the version of a
+        change that finds that the query has ended at the position of the change.
         """
         started = []
         for new in {link.new: None for link in self.successions}:
             links = [link for link in self.successions if link.new is new]
             ends, latest = [link.old.ended for link in links], self._latest_start(new)
             known = [end for end in ends if end is not None]
+            if new.start is not None and not new.warm:
+                continue
             if len(known) == len(ends) and all(link.old.ended_before(link.at) for link in links):
-                new.ended = new.start = links[0].at
-                self.host.note(new.start, self.name, new.number, "no effect", new.complete_from, by_itself=True)
+                new.start = new.complete_from = links[0].at
+                new.warm, new.replaces = False, ()
+                self.successions = [link for link in self.successions if link.new is not new]
+                self._note_start(new)
+                started.append(new)
             elif new.start is not None or not links[0].change.waits:
                 continue
-            elif len(known) == len(ends) and (latest is None or max(known) <= latest):
+            elif len(known) == len(ends) and (latest is None or all(link.old.ended_before(latest) for link in links)):
                 new.start = new.complete_from = max(known)
-                self.host.note(new.start, self.name, new.number, "fresh start", new.start, by_itself=True)
+                self._note_start(new)
                 started.append(new)
             elif latest is not None and latest <= self.host.position:
                 new.ended = new.start = latest

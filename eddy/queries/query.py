@@ -29,6 +29,9 @@ from eddy.show.planned import planned
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
+Finding = Mapping[Family, tuple[PushedCombinations, VersionShares]]
+"""What the join of each family found in a push, and what each version gets of it."""
+
 
 class QueryHost(VersionHost, Protocol):
     """The part of an `Engine` that a query, a description and a snapshot need; the engine documents all of it."""
@@ -132,20 +135,30 @@ class RunningQuery(Lineage, Uncopied):
         how   `eddy.queries.changes` lists the kinds; docs/guide/queries.md says what each guarantees
         at    position of the arrival before which it takes effect; None: the next arrival
 
-        A change during a change replaces the newest version; the older ones stop or drain as the old version does.
-        Raises InputError for an unknown kind, a position before one of an earlier element, a query that has stopped and
-        a drain that can never end; QueryError for a query that does not fit the streams, or whose results cannot be in
-        one table with those of the old one. Then nothing has changed.
+        A change during a change replaces the newest version; the older ones stop or drain as the old version does. A
+        query that has stopped at the position starts there again, fresh. Raises InputError for an unknown kind, a
+        position before one of an earlier element, a drain that can never end, and a stopped query that the engine has
+        forgotten or whose name another one has; QueryError for a query that does not fit the streams, or whose results
+        cannot be in one table with those of the old one. Then nothing has changed.
         """
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
-        if not self.live:
-            raise InputError(f"query {self.name!r} has stopped; start it again")
+        if not self.live and self._engine.queries.get(self.name) is not self:
+            raise InputError(
+                f"query {self.name!r} has stopped, and the engine has forgotten it or has another one of this name"
+            )
         for version in self.live:
             check_change(self.name, version.query, query, how, self.output, self._engine.sources)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
         self.failures.follow(query)
         log_endless(f"query {self.name!r}", query.endless)
+
+    def restart(self, at: int | None = None) -> None:
+        """Start the query afresh: from the position on, its results are those of rows from there on.
+
+        As `change` by the same query with how="immediate". A query that has stopped starts again.
+        """
+        self.change(self.query, "immediate", at)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         return self._engine.make(number, query, start, warm, self.output)
@@ -245,50 +258,58 @@ class RunningQuery(Lineage, Uncopied):
         for version in self.live:
             version.note(push)
 
+    def decide(self, push: EnginePush, finds: Finding) -> dict[Version, VersionRows]:
+        """Stop, drain and start the versions for which a push decides it; return what they get of shared joins.
+
+        Joins of their own take the push afterwards, since the start of a version with such a join may be decided here.
+        """
+        readers, parts = self._engine.joins.readers, dict[Version, VersionRows]()
+        # The first result of a new version may decide when an old one ends, so new ones come first here.
+        for version in reversed(self._giving(push)):
+            if version in readers:
+                parts[version] = finds[readers[version].family][1].owned(readers[version], push)
+                if len(parts[version].places):
+                    self.at_result(version, int(parts[version].places[0]), lambda old: old.note(push))
+        while started := self.start_waiting():
+            for version in started:
+                version.note(push)
+                parts.pop(version, None)
+                if version in readers and version.gives_from(push.first):
+                    reader = readers[version]
+                    shares = reader.family.shares(push.first, finds[reader.family][0], [reader])
+                    parts[version] = shares.owned(reader, push)
+        return parts
+
     def results(
         self,
         push: EnginePush,
-        finds: Mapping[Family, tuple[PushedCombinations, VersionShares]],
+        finds: Finding,
         alone: Mapping[Version, VersionRows],
+        decided: Mapping[Version, VersionRows] | None,
     ) -> tuple[pa.Table, list[pa.RecordBatch]]:
         """Return the results of a push, and rows of `FAILED`.
 
-        finds   what the join of each family found, and what each version gets of it
-        alone   what versions with joins of their own give
+        alone    what versions with joins of their own give
+        decided  what `decide` returned, None if no version changes
         """
-        readers = self._engine.joins.readers
-        giving = [version for version in self._versions if version.gives_from(push.first)]
-        if len(giving) == 1 and not self.successions and not self._held:
+        giving = self._giving(push)
+        if decided is None:
             (version,) = giving
             if version in alone:
                 return alone[version].table, list(alone[version].failed)
-            reader, shares = readers[version], finds[readers[version].family][1]
+            reader = self._engine.joins.readers[version]
+            shares = finds[reader.family][1]
             if reader.grouping is None:
                 return shares.table(reader), list(shares.failed(reader))
             owned = shares.owned(reader, push)
             return owned.table, list(owned.failed)
-        parts: dict[Version, VersionRows] = {}
-        for version in reversed(giving):
-            parts[version] = (
-                alone[version] if version in alone else finds[readers[version].family][1].owned(readers[version], push)
-            )
-            # The first result of a new version may decide when an old one ends, so new ones come first here.
-            if len(parts[version].places):
-                self.at_result(version, int(parts[version].places[0]), lambda old: old.note(push))
-        while started := self.start_waiting():
-            for version in started:
-                version.note(push)
-                reader = readers[version]
-                if version.gives_from(push.first):
-                    parts[version] = reader.family.shares(push.first, finds[reader.family][0], [reader]).owned(
-                        reader, push
-                    )
-        # A change may have found that the query had ended.
-        parts = {
-            version: part for version, part in parts.items() if version.ended is None or version.ended != version.start
-        }
+        parts = {**decided, **{version: alone[version] for version in giving if version in alone}}
         failed = [batch for version in self._versions if version in parts for batch in parts[version].failed]
         return self._merged(parts), failed
+
+    def _giving(self, push: EnginePush) -> list[Version]:
+        """Return the versions that may have results in a push, oldest first."""
+        return [version for version in self._versions if version.gives_from(push.first)]
 
     @property
     def rests(self) -> bool:

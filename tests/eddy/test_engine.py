@@ -150,7 +150,8 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     with pytest.raises(InputError, match="Engine has no option 'plan'"):
         eddy.Engine([eddy.Stream("R", SCHEMA)], plan="R S")
     query.stop()
-    with pytest.raises(InputError, match="query 'q' has stopped; start it again"):
+    engine.start("q", asked.query())
+    with pytest.raises(InputError, match="query 'q' has stopped, and the engine has forgotten it or has another one"):
         query.change(asked.query())
 
 

@@ -186,15 +186,14 @@ class OracleRunning:
     def change(self, query: OracleQuery, how: str, position: int) -> None:
         """Replace the newest version. Raises RefusedError."""
         kind = KINDS[how]
-        if all(version.stop is not None and version.stop <= position for version in self.live):
-            raise RefusedError("the query has stopped, or will have")
-        self._check(position, self.live if kind.drains else [])
+        starts = all(version.stop is not None and version.stop <= position for version in self.live)
+        self._check(position, self.live if kind.drains and not starts else [])
         self._bound_starts(position)
         for version in self.live:
             if version.start is not None and version.start > position and version is not self.live[0]:
                 version.ended = version.start = position
-        olds = self.live
-        new = self._add(query, None if kind.waits else position, kind.warm)
+        olds = [] if starts else self.live
+        new = self._add(query, None if kind.waits and not starts else position, kind.warm and not starts)
         for old in olds:
             self._successions.append(_Succession(old, new, kind, position))
             if not kind.at_result:
@@ -245,7 +244,7 @@ class OracleRunning:
             links = [link for link in self._successions if link.new is new]
             ends = [link.old.ended for link in links]
             if links and all(self._had_ended(link.old, link.at, position) for link in links):
-                new.start = new.ended = links[0].at
+                new.start, new.warm = links[0].at, False
             elif new.start is None and None not in ends:
                 new.start = max(end for end in ends if end is not None)
             elif new.start is None and new.latest is not None and new.latest <= position:

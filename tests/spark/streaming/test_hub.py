@@ -155,17 +155,21 @@ def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
             hub["first"].change(query(NEW), how="immediate")
             hub.start("second", query(NEW), tmp_path / "second", warm=True)
             timed.stop(at_time=80)
+            third.stop(at=3)
+            third.change(query(NEW), how="delayed-drain", at=6)
+            third.restart(at=8)
             with pytest.raises(InputError, match="at=1 is no micro-batch to come; the next one is 2"):
                 hub["first"].stop(at=1)
         if batch == 4:
             hub["second"].stop()
             with pytest.raises(InputError, match="'second' has stopped, or is to stop"):
-                hub["second"].change(query(OLD))
+                hub["second"].stop("drain")
             hub.start("second", query(OLD), tmp_path / "again")
 
     hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
     hub.start("first", query(OLD), Acting(tmp_path / "first", act))
     timed = hub.start("timed", query(OLD), tmp_path / "timed")
+    third = hub.start("third", query(OLD), tmp_path / "third")
     finished(hub.run(availableNow=True))
     events = {(element["query"], element["event"]): element["batch"] for element in hub.history().to_pylist()}
     # Elements of a micro-batch are given while its results are published.
@@ -179,6 +183,11 @@ def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
         "second": [HubReferenceVersion(asked(NEW), start=2, warm=True, stop=5)],
         "again": [HubReferenceVersion(asked(OLD), start=5)],
         "timed": [HubReferenceVersion(asked(OLD), stop=events["timed", "immediate stop"])],
+        "third": [
+            HubReferenceVersion(asked(OLD), stop=3),
+            HubReferenceVersion(asked(NEW), start=6, stop=8),
+            HubReferenceVersion(asked(NEW), start=8),
+        ],
     }
     for name, query_versions in versions.items():
         assert results_of(tmp_path / name) == expected(rows.batches, *query_versions), name

@@ -289,11 +289,19 @@ class HubQuery(Uncopied):
         how   a kind of `eddy.queries.changes` except "drain-query", which holds results back to keep their order: the
               results of a micro-batch have no order
 
-        Raises InputError for another kind, a query that has stopped, and a drain that can never end; QueryError for a
-        query that does not fit the streams, or has other result columns.
+        A query that has stopped by then starts there again, fresh, into its sink. Raises InputError for another kind,
+        and a drain that can never end; QueryError for a query that does not fit the streams, or has other result
+        columns.
         """
         _check_kind(how)
         self._hub._give(ChangeElement(self.name, self._hub._when(at, at_time), query, how))
+
+    def restart(self, *, at: int | None = None, at_time: object = None) -> None:
+        """Start the query afresh: from then on, its results are those of rows of that micro-batch or later ones.
+
+        As `change` by the same query with how="immediate". A query that has stopped starts again.
+        """
+        self.change(self._hub._queries.newest_query(self.name), "immediate", at=at, at_time=at_time)
 
 
 def _check_kind(how: str) -> None:

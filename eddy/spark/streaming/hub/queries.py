@@ -107,17 +107,28 @@ class HubQueries:
             if (live or newest is not None) and not self._elements.ends(name):
                 raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
             return
-        if not (live or newest is not None) or self._elements.ends(name):
-            raise InputError(f"query {name!r} has stopped, or is to stop; start it again")
-        old = newest if newest is not None else lineage.query if lineage is not None else None
-        assert old is not None
+        ends = not (live or newest is not None) or self._elements.ends(name)
+        old = self.newest_query(name)
         if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
             check_columns(name, columns_of(old), element.query)
-            if CHANGES[element.how].drains:
+            if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
-        elif element.how == "drain":
+            return
+        if ends:
+            raise InputError(f"query {name!r} has stopped, or is to stop; change it, or start it again")
+        if element.how == "drain":
             require_ends(name, old, "the drain")
+
+    def newest_query(self, name: str) -> Query:
+        """Return the query of the newest version of a name, waiting ones included. Raises InputError without one."""
+        with self.lock:
+            newest, lineage = self._elements.newest_query(name), self._lineages.get(name)
+            if newest is not None:
+                return newest
+            if lineage is None:
+                raise InputError(f"query {name!r} has not started")
+            return lineage.query
 
     def waiting(self, name: str) -> int:
         """Return the number of elements of a query that have not taken effect."""
@@ -191,7 +202,7 @@ class HubQueries:
                 self.sinks.put(name, element.sink, element.query.output_schema)
                 usual = "warm start" if element.warm else "fresh start"
                 self.note(self.position, name, version.number, element.event or usual, 0)
-            elif lineage is None or not lineage.live:
+            elif lineage is None or (not lineage.live and not isinstance(element, ChangeElement)):
                 raise InputError(f"query {name!r} has stopped")
             elif isinstance(element, ChangeElement):
                 lineage.change_at(element.query, element.how, self.position)
