@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import eddy
+from eddy.queries.snapshot import KIND as ENGINE
 from eddy.spark.groups.state import GROUPS
 from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.state import identity, manifest, segments
@@ -42,7 +43,7 @@ def test_the_changelog_has_a_section_for_each_release() -> None:
 def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:
     formats = [
         identity.VERSION, manifest.KIND.version, BUNDLE.version, segments.VERSION, file_log._KIND.version,
-        offsets._KIND.version, GROUPS.version, file_kind.SNAPSHOT.version,
+        offsets._KIND.version, GROUPS.version, file_kind.SNAPSHOT.version, ENGINE.version,
     ]  # fmt: skip
     notes = (ROOT / "docs/guide/production.md").read_text().partition("## Upgrades")[2]
     row = "| " + " | ".join(map(str, [VERSION, *formats])) + " |"

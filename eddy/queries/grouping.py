@@ -24,6 +24,7 @@ from eddy.queries.sources import EnginePush
 from eddy.queries.version import Version
 from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
+from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
 
@@ -104,6 +105,21 @@ class Grouping:
         known = drain.greatest if isinstance(drain, DrainByWindows) else None
         until = FOREVER if known is None else known
         return self._groups.now(lambda starts: (starts > after) & (starts <= until))
+
+    @property
+    def after(self) -> int | None:
+        """The windows that the version owns start after this time; None before its start."""
+        return self._after
+
+    def to_parts(self) -> Plain:
+        """Return the groups as parts from which `load_parts` resumes."""
+        return self._groups.to_parts()
+
+    def load_parts(self, parts: Parts, after: int | None, watermark: int | None) -> None:
+        """Fill new groups; `after` is that of those saved. Raises StateError for parts that do not fit."""
+        self._groups.load_parts(parts, watermark)
+        parts.require(after is not None or not len(self._groups.state), "groups: there are some before the start")
+        self._after = after
 
     def settle(self) -> None:
         """Let the push happen. It may be repeated."""

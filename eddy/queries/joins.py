@@ -212,6 +212,11 @@ class Joins:
                 needs.append(Need(self._sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)
 
+    def grouping_of(self, version: Version) -> Grouping | None:
+        """Return the groups of a live version that takes results from a shared join, None without any."""
+        reader = self.readers.get(version)
+        return None if reader is None or version.ended is not None else reader.grouping
+
     def groups_of(self, version: Version) -> pa.Table:
         """Return the groups of a live version with aggregates as they are now."""
         if version in self.alone:

@@ -14,7 +14,7 @@ from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
 from eddy.queries.alone import changes_alone, is_alone, is_plain
 from eddy.queries.changes import CHANGES
-from eddy.queries.drain import DrainByArrivals
+from eddy.queries.drain import DrainByArrivals, DrainByWindows
 from eddy.queries.history import Event
 from eddy.queries.lineage import Succession
 from eddy.queries.lone_join import LoneJoin
@@ -175,6 +175,7 @@ class _EngineReader:
         self._header, self._parts, self._engine = header, parts, engine
         self._queries = parts.items("queries", len(header["queries"]))
         self._joins = [query.part("joins") for query in self._queries]
+        self._groups = [query.part("groups") for query in self._queries]
 
     def rows(self) -> None:
         """Restore the rows that are kept, and the figures of the streams."""
@@ -235,6 +236,7 @@ class _EngineReader:
                     _require(version in engine.joins.alone, f"{where} has no join")
                     continue
                 family, _ = engine.joins.serve(version)
+                self._resume_groups(q, query, version)
                 plan = plans.pop((query.name, version.number), None)
                 if plan is not None:
                     try:
@@ -243,6 +245,16 @@ class _EngineReader:
                         raise KIND.wrong(str(problem)) from problem
         _require(not plans, "there is a plan of an unknown version")
         engine.resume(running)
+
+    def _resume_groups(self, q: int, query: RunningQuery, version: Version) -> None:
+        """Restore the groups of a version that takes results from a shared join."""
+        entries = self._header["queries"][q]["versions"]
+        (after,) = [entry["after"] for entry in entries if entry["number"] == version.number]
+        grouping, where = self._engine.joins.grouping_of(version), f"query {query.name!r}, version {version.number}"
+        begun = version.start is not None and version.start <= self._header["position"]
+        _require(after is None or (grouping is not None and begun), f"{where} has groups before its start")
+        if grouping is not None:
+            grouping.load_parts(self._groups[q].part(str(version.number)), after, self._engine.watermark)
 
     def _resume_alone(self, q: int, query: RunningQuery, version: Version, begun: bool) -> None:
         """Restore the join of a version that has one of its own."""
@@ -305,9 +317,16 @@ class _EngineReader:
         engine.sources.check(query)
         version = Version(saved["number"], query, saved["start"], saved["warm"], saved["complete_from"])
         version.stop, version.ended = saved["stop"], saved["ended"]
+        _require(saved["greatest"] is None or saved["drain"] is not None, f"{where} has windows of a drain")
         if saved["drain"] is not None:
             at, windows = saved["drain"]
+            if query.aggregation is not None:
+                version.drain = DrainByWindows(at)
+                version.drain.greatest = saved["greatest"]
+                _require(not windows and (saved["greatest"] is None or at <= position), f"{where} drains rows")
+                return version
             _require(len(windows) == len(query.streams), f"{where} drains {len(windows)} streams")
+            _require(saved["greatest"] is None, f"{where} has windows of a drain")
             version.drain = DrainByArrivals(at, version, engine.sources, engine.newest, None)
             version.drain.fill(windows)
         return version

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.queries.changes import CHANGES
-from eddy.queries.drain import DrainByArrivals
+from eddy.queries.drain import DrainByArrivals, DrainByWindows
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import QueryHost, RunningQuery
 from eddy.queries.sources import Sources
@@ -31,7 +31,7 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
 from stairs.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 6, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 7, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -90,6 +90,8 @@ FORM = fields(
                                 "ended": optional(_COUNT),
                                 "held": optional(_COUNT),
                                 "begun": optional(boolean),
+                                "after": optional(_TICK),
+                                "greatest": optional(_TICK),
                             }
                         )
                     ),
@@ -106,7 +108,8 @@ FORM = fields(
 streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its batches; `table` says
           how changes are read
 queries   those that have not stopped, in the order of their starts; `held` are rows in batches, `begun` says whether a
-          join of its own has had arrivals (None: the version has no such join)
+          join of its own has had arrivals (None: the version has no such join); `after` and `greatest` bound the starts
+          of the windows of groups (None: the start or the drain is to come, or the version has no such windows)
 plans     the plan of each join, by a query and a version that it serves
 history   the control elements, as in `Engine.history`
 """
@@ -147,15 +150,8 @@ def needed_versions(query: RunningQuery) -> list[Version]:
 def engine_snapshot(engine: QueryHost) -> bytes:
     """Return a snapshot of an engine, which does not change. O(rows kept).
 
-    Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
+    Raises SnapshotError for rows that Arrow finds invalid.
     """
-    for name, running in engine.queries.items():
-        groups = [version for version in running.live if version in engine.joins.readers]
-        if any(version.query.aggregation is not None for version in groups):
-            raise SnapshotError(
-                f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
-                " rows that have left their windows; stop the query, or run it in a Runtime"
-            )
     streams, rule, rows = streams_text(engine.sources), engine.sources.clock_rule, {}
     for i, (known, kept) in enumerate(zip(streams, engine.joins.kept, strict=True)):
         batches = kept.batches
@@ -167,16 +163,21 @@ def engine_snapshot(engine: QueryHost) -> bytes:
     ongoing = [query for query in engine.queries.values() if query.live]
     queries, arrays = [], []
     for query in ongoing:
-        versions, joins, waiting = [], {}, {}
+        versions, joins, groups, waiting = [], {}, {}, {}
         for version in needed_versions(query):
             held, lone = query.held.get(version), engine.joins.alone.get(version)
             if lone is not None:
                 joins[str(version.number)] = snapshot_parts(lone.runtime._pipeline)
-            versions.append(_version(version, None if held is None else held.num_rows, lone))
+            grouping = engine.joins.grouping_of(version)
+            if grouping is not None:
+                groups[str(version.number)] = grouping.to_parts()
+            after = None if grouping is None else grouping.after
+            versions.append(_version(version, None if held is None else held.num_rows, lone, after))
             if held is not None:
                 place = f"query {query.name}, results that wait"
                 waiting[str(version.number)] = _rows(held.schema, held.combine_chunks().to_batches(), place)
-        arrays.append({"joins": joins, "held": waiting, "failed": query.failures.rows.to_parts()})
+        failed = query.failures.rows.to_parts()
+        arrays.append({"joins": joins, "groups": groups, "held": waiting, "failed": failed})
         links = [[link.old.number, link.new.number, link.how, link.at] for link in query.successions]
         queries.append(
             {
@@ -208,8 +209,9 @@ def engine_snapshot(engine: QueryHost) -> bytes:
     return KIND.pack({"header": header, "rows": rows, "queries": arrays, "versions": versions})
 
 
-def _version(version: Version, held: int | None, lone: LoneJoin | None) -> dict[str, Any]:
+def _version(version: Version, held: int | None, lone: LoneJoin | None, after: int | None) -> dict[str, Any]:
     drain = version.drain
+    drained = drain.contents() if isinstance(drain, DrainByArrivals) else []
     return {
         "number": version.number,
         "query": query_text(version.query),
@@ -217,10 +219,12 @@ def _version(version: Version, held: int | None, lone: LoneJoin | None) -> dict[
         "warm": version.warm,
         "complete_from": version.complete_from,
         "stop": version.stop,
-        "drain": [drain.at, drain.contents()] if isinstance(drain, DrainByArrivals) else None,
+        "drain": None if drain is None else [drain.at, drained],
         "ended": version.ended,
         "held": held,
         "begun": None if lone is None else lone.begun,
+        "after": after,
+        "greatest": drain.greatest if isinstance(drain, DrainByWindows) else None,
     }
 
 

@@ -43,6 +43,14 @@ def counted(names: str, rows: int) -> eddy.Query:
     return eddy.Query(streams, [f"{names[0]}.k = {n}.k" for n in names[1:]], select={f"{n}.x": f"{n}.x" for n in names})
 
 
+def grouped(names: str, seconds: int, size: int) -> eddy.Query:
+    window = eddy.Range(timedelta(seconds=seconds))
+    streams = [eddy.Stream(n, SCHEMA, window=window, time="t") for n in names]
+    values = {"n": eddy.agg.count(), "most": eddy.agg.max(f"{names[1]}.x"), "tags": eddy.agg.count_distinct("R.tag")}
+    windows = eddy.Tumbling(timedelta(seconds=size))
+    return eddy.Query(streams, ["R.k = S.k"], group_by=["R.tag"], aggregates=values, group_window=windows)
+
+
 def sources() -> list[eddy.Stream]:
     return [eddy.Stream(name, SCHEMA, window=eddy.Range(timedelta(seconds=3)), time="t") for name in NAMES]
 
@@ -63,6 +71,7 @@ QUERIES: dict[str, list[eddy.Query]] = {
     "waits": [asked("ST", 5, even), asked("ST", 3)],
     "rows": [counted("RT", 4)],
     "ends": [asked("RST", 6)],
+    "groups": [grouped("RS", 5, 7), grouped("RS", 3, 2)],
 }
 """By name the queries of its versions."""
 
@@ -77,6 +86,7 @@ def changing() -> eddy.Engine:
     pushed(engine, chance, 6)
     engine["held"].change(QUERIES["held"][2], "graceful-drain", at=engine.position + 3)
     engine["waits"].change(QUERIES["waits"][1], "delayed-drain")
+    engine["groups"].change(QUERIES["groups"][1], "drain-stream", at=engine.position + 2)
     engine["ends"].stop("immediate", at=engine.position + 17)
     pushed(engine, chance, 5)
     return engine
@@ -215,11 +225,18 @@ def test_values_that_contradict_each_other_are_refused() -> None:
             "rows: .* has other rows|rows, at most",
         ),
         (lambda header: first(header).update(start=None), "version 0 has no start"),
+        (lambda header: first(header).update(after=7), "version 0 has groups before its start"),
+        (lambda header: first(header).update(greatest=7), "version 0 has windows of a drain"),
+        (
+            lambda header: header["queries"][4]["versions"][0].update(after=None),
+            "groups: there are some before the start",
+        ),
+        (lambda header: header["queries"][4]["versions"][0]["drain"].__setitem__(0, 1 << 40), "drains rows"),
         (lambda header: first(header).update(number=7), r"has the versions \[7, 1, 2\]"),
         (lambda header: header["queries"][0]["successions"].append([1, 9, "immediate", 0]), "has a change from 1 to 9"),
         (lambda header: header["plans"].append(["held", 9, "R S"]), "a plan of an unknown version"),
         (lambda header: header["plans"][0].__setitem__(2, "R (S"), "contradicts itself"),
-        (lambda header: header["queries"].append(header["queries"][0]), "not a list of 5|one name"),
+        (lambda header: header["queries"].append(header["queries"][0]), "not a list of 6|one name"),
         (lambda header: header["options"].update(strategy="pickle"), "header.options.strategy is 'pickle'"),
     ]
     for change, message in changes:
