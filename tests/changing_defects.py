@@ -57,7 +57,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "a drain ends although rows may be late",
-        (Edit("eddy/queries/drain.py", "[[push.reading.before], ", "[[push.reading.newest], "),),
+        (Edit("eddy/queries/sources.py", "[[self.reading.before], ", "[[self.reading.newest], "),),
         queries="changing",
         seed=2,
     ),

@@ -225,14 +225,14 @@ class Groups:
         return made.table, GroupsCommit(progress, closed, _failed(made, made.faults))
 
     def follow_windows(
-        self, table: pa.Table, watermark: int | None, owned: Callable[[Int64s], Mask]
+        self, table: pa.Table, watermark: int | None, ends: bool, owned: Callable[[Int64s], Mask]
     ) -> tuple[pa.Table, WindowsGiven, GroupsCommit]:
         """Take the results of a push as `follow` does, and return the rows of windows that are owned.
 
         owned   tells by their starts which windows those are
         """
         self._owned, self._given = owned, WindowsGiven(np.zeros(0, np.int64), -NEVER)
-        table, done = self.follow(table, watermark, False)
+        table, done = self.follow(table, watermark, ends)
         return table, self._given, done
 
     def open_until(self, begin: int, limit: int) -> int | None:

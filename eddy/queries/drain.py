@@ -64,12 +64,11 @@ class _Window:
                 self.passed = int(filling[earlier + missing - 1]) + 1
             self.since += len(filling) - earlier
         elif self.window.kind == WindowKind.RANGE:
-            assert push.reading is not None
-            # Number j is the watermark before position first + j.
-            watermarks = np.concatenate([[push.reading.before], push.reading.marks])
-            beyond = np.flatnonzero(watermarks > self.newest + self.window.size)
+            beyond = np.flatnonzero(push.watermarks > self.newest + self.window.size)
             if len(beyond):
                 self.passed = push.first + int(beyond[0])
+        if push.ends and self.passed is None:
+            self.passed = push.end
 
     def passed_from(self, oldest: int | None, at: int) -> int | None:
         """Return from where no result has a row before the drain, given the oldest row that results may have."""
@@ -126,7 +125,7 @@ class DrainByArrivals(Drain):
         """See `drain_version`; without the rows that are kept, `fill` follows."""
         super().__init__(at)
         self._version = version
-        self._noted = (-1, -1)
+        self._noted: tuple[int, ...] = ()
         self._windows = []
         for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
             i = sources.index(stream.name)
@@ -155,10 +154,12 @@ class DrainByArrivals(Drain):
 
     def note(self, push: EnginePush) -> int | None:
         """See `Drain.note`. It may be called again once the start of the version is known."""
-        if self._noted != (push.first, push.end):
+        # Pushes without rows may follow each other, with later watermarks.
+        push_number = (push.first, push.end, push.watermark_at(push.end), push.ends)
+        if self._noted != push_number:
             for window in self._windows:
                 window.note(push, self.at)
-            self._noted = push.first, push.end
+            self._noted = push_number
         if push.end < self.at:
             return None
         version = self._version

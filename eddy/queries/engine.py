@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.ingest.arrivals import NewVersions
+from eddy.ingest.arrivals import Arrivals, NewVersions
 from eddy.log import log_endless, refusals
 from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
@@ -147,6 +147,7 @@ class Engine(Uncopied):
         self._undo: AttributeSavepoint | None = None
         self._done: _Done | None = None
         self._position = 0
+        self._finished = False
 
     @property
     def _unsettled(self) -> bool:
@@ -178,6 +179,12 @@ class Engine(Uncopied):
     def position(self) -> int:
         """The number of arrivals so far."""
         return self._position
+
+    @property
+    @settled
+    def finished(self) -> bool:
+        """Whether the input has ended: `finish` was called."""
+        return self._finished
 
     # Queries
 
@@ -353,20 +360,48 @@ class Engine(Uncopied):
     # Pushes
 
     @in_turn
-    def push(self, batches: Mapping[str, object], order: object = None, *, atomic: bool = False) -> dict[str, pa.Table]:
+    def push(
+        self,
+        batches: Mapping[str, object],
+        order: object = None,
+        *,
+        watermark: int | None = None,
+        atomic: bool = False,
+    ) -> dict[str, pa.Table]:
         """Take arrivals in; return the results of each query that runs or ends in this push, by its name.
 
-        Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. atomic: of several changes
-        of one key of a table the last one arrives, and queries over tables give the difference that the push makes.
+        Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. watermark: the one after
+        the push, in ticks, in place of that which follows from the rows; then rows below the one before it are late.
+        `push({}, watermark=…)` lets event time pass without rows. atomic: of several changes of one key of a table the
+        last one arrives, and queries over tables give the difference that the push makes.
         While a query changes, the results of its versions are in one table; columns that one of them lacks are null.
         Joined rows and groups for which an expression of a query has no value are left out; `RunningQuery.failed`
         returns them. Raises InputError for rows that do not fit the streams, and for a function of a query that fails.
         After any exception the push has happened in whole or not at all: `position` and `last_push` report which.
         """
-        admitted = self.sources.admit(batches, order, self.clock, atomic)
+        if self._finished:
+            raise InputError("the input has ended: finish() was called; make a new engine for more rows")
+        return self._take(self.sources.admit(batches, order, self.clock, watermark, atomic))
+
+    @in_turn
+    def finish(self) -> dict[str, pa.Table]:
+        """End the input; return the results of each query that only its end decides, by its name.
+
+        These are open windows of groups, rows of branches that still waited for a partner, and results that waited for
+        the end of a drain. Then all queries have stopped, and later pushes and starts are refused. A second call
+        returns no query.
+        """
+        if self._finished:
+            return {}
+        admitted = self.sources.admit({}, None, self.clock)
+        admitted.ends = True
+        return self._take(admitted)
+
+    def _take(self, admitted: Arrivals) -> dict[str, pa.Table]:
+        """Take arrivals in, the last ones if the input ends with them; see `push`."""
         push = placed(admitted, self._position, max(self.newest), self.sources)
-        visited = [query for query in self._visited.values() if query.live]
-        changing = [query for query in visited if query.may_change]
+        visited = [query for query in (self._running if push.ends else self._visited).values() if query.live]
+        changing = [query for query in visited if query.may_change or push.ends]
         self._begin(*changing)
         combinations, prepared = self.joins.prepare(push)
         self._position = push.end
@@ -383,6 +418,10 @@ class Engine(Uncopied):
                 if (resting := self._resting.get(reader.version)) is not None:
                     made[resting] = shares.table(reader), list(shares.failed(reader))
         results = {**self._nothing, **{query.name: table for query, (table, _) in made.items()}}
+        if push.ends:
+            self._finished = True
+            for running_query in changing:
+                running_query.finish(push.end)
         new_failed = {query: query.failures.added(batches) for query, (_, batches) in made.items()}
         failed = {query: query.failures.rows.with_added(new) for query, new in new_failed.items()}
         newest = [
@@ -423,7 +462,13 @@ class Engine(Uncopied):
         self.newest, self._late, self._last = done.newest, done.late, done.last
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
-        self._sort([query for query in done.counts if self._visited.get(query.name) is query or query.failures.unread])
+        self._sort(
+            [
+                query
+                for query in done.counts
+                if self._visited.get(query.name) is query or query.failures.unread or done.push.ends
+            ]
+        )
         watermark = None if self.clock is None else self.clock.watermark
         if done.ended:
             self.joins.forget_ended()
@@ -438,8 +483,9 @@ class Engine(Uncopied):
     def last_push(self) -> LastEnginePush | None:
         """Return the last push that happened, the position after it and its results, or None before the first.
 
-        For a caller whose `push` was interrupted, by Ctrl-C for example: if `position` has increased, the push
-        happened, and these are its results. If not, push the rows again. The results are kept until the next push.
+        For a caller whose `push` was interrupted, by Ctrl-C for example: if `position` has increased (`watermark`, for
+        a push without rows; or `finished` is true, for `finish`), the push happened, and these are its results. If not,
+        push the rows again. The results are kept until the next push.
         """
         return self._last
 
@@ -484,9 +530,14 @@ class Engine(Uncopied):
         """
         return restored(cls, data, streams, queries, policy)
 
-    def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
-        """Continue at a position, given the greatest event times, the numbers of late rows and the history before."""
-        self._position, self.newest, self._late = position, newest, late
+    def resume_at(
+        self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event], finished: bool
+    ) -> None:
+        """Continue at a position, given the greatest event times, the numbers of late rows and the history before.
+
+        finished   whether the input has ended
+        """
+        self._position, self.newest, self._late, self._finished = position, newest, late, finished
         self._history.resume(history)
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:
@@ -517,6 +568,10 @@ class Engine(Uncopied):
 
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element; None is the next arrival. Raises InputError for one in the past."""
+        if self.finished:
+            raise InputError(
+                f"query {name!r}: the input has ended: finish() was called; make a new engine for more rows"
+            )
         position = self.position if at is None else whole(at)
         if position is None or position < self.position:
             raise InputError(

@@ -66,6 +66,7 @@ class Grouping:
         rows, given, done = groups.follow_windows(
             table,
             None if now == -FOREVER else now,
+            push.ends,
             lambda starts: (starts > after) & (starts <= until),
         )
         self._open = done, after
@@ -86,9 +87,13 @@ class Grouping:
         return VersionRows(rows.take(pa.array(order)), places[order], failed)
 
     def _given_at(self, push: EnginePush, ends: Int64s) -> Int64s:
-        """Return the arrivals of a push with which windows of some ends are given."""
+        """Return the arrivals of a push with which windows of some ends are given.
+
+        Those that only a watermark of the caller's closes, after the push, are given with its last arrival.
+        """
         assert push.reading is not None
-        return push.first + np.searchsorted(push.reading.marks, ends + self._slack)
+        places = push.first + np.searchsorted(push.reading.marks, ends + self._slack)
+        return np.minimum(places, max(push.end - 1, push.first))
 
     def _passed(self, push: EnginePush, end: int) -> int:
         """Return the position from which the windows of an end have been given."""

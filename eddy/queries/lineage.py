@@ -174,6 +174,12 @@ class Lineage:
         assert version.start is not None
         self.host.note(version.start, self.name, version.number, "fresh start", version.start, by_itself=True)
 
+    def finish(self, position: int) -> None:
+        """End all versions at the end of the input."""
+        for version in self.live:
+            version.ended = position if version.start is None else max(version.start, position)
+        self._note("end of the input", position)
+
     def _drop_unbegun(self, position: int) -> None:
         """Drop the versions that have not begun at the position of an element, if it is that of the next arrival."""
         if position <= self.host.position:

@@ -182,6 +182,7 @@ class LoneJoin:
                 batches,
                 None if pipeline.derived else self._order(push, start, stop),
                 self._watermark(push, stop),
+                ends=push.ends,
                 atomic=push.atomic and bool(self._tables) and not pipeline.derived,
             ),
         )
@@ -197,7 +198,7 @@ class LoneJoin:
         if not self.begun:
             # It begins in the first push that ends at its start or later, even if that has no arrivals for it.
             return stop is not None and stop <= start
-        return push.end == push.first or (stop is not None and stop <= push.first)
+        return (push.end == push.first and not (push.rises or push.ends)) or (stop is not None and stop <= push.first)
 
     def _order(self, push: EnginePush, start: int, stop: int) -> npt.NDArray[np.uint8]:
         """Return the order of the arrivals from one position of a push to another, by the streams of the query."""

@@ -56,6 +56,10 @@ class QueryHost(VersionHost, Protocol):
         """The watermark in ticks."""
 
     @property
+    def finished(self) -> bool:
+        """Whether the input has ended."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all state."""
 
@@ -80,7 +84,9 @@ class QueryHost(VersionHost, Protocol):
     def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
         """Run a join by another plan from now on."""
 
-    def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
+    def resume_at(
+        self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event], finished: bool
+    ) -> None:
         """Continue at a position."""
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:

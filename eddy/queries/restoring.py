@@ -219,7 +219,9 @@ class _EngineReader:
             [saved["newest"] for saved in header["streams"]],
             {saved["name"]: saved["late"] for saved in header["streams"]},
             [Event(*event) for event in header["history"]],
+            header["finished"],
         )
+        _require(not (header["finished"] and header["queries"]), "a query runs after the end of the input")
 
     def resume(self, queries: list[list[Query]]) -> None:
         """Restore the queries, given those of their versions, and their joins."""

@@ -68,6 +68,7 @@ FORM = fields(
         "share": boolean,
         "options": fields({name: optional(form) for name, form in OPTIONS.items()}),
         "position": _COUNT,
+        "finished": boolean,
         "queries": list_of(
             fields(
                 {
@@ -201,6 +202,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
             "policy": policy if policy is None or isinstance(policy, str) else policy.name,
         },
         "position": engine.position,
+        "finished": engine.finished,
         "queries": queries,
         "plans": _plans(engine, ongoing),
         "history": [list(event.values()) for event in engine.history().to_pylist()],

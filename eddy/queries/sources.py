@@ -15,6 +15,7 @@ from eddy.ingest.arrivals import Arrivals, Deletes, Times
 from eddy.ingest.changes import DELETES, UPSERTS
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
+from eddy.ingest.given_watermark import as_ticks
 from eddy.ingest.newest_versions import NewestVersions
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.host_limits import check_all_rows, check_counts_late
@@ -285,11 +286,21 @@ class Sources:
                     return stream.name
         return None
 
-    def admit(self, pushed: Mapping[str, object], order: object, clock: Clock | None, atomic: bool = False) -> Arrivals:
-        """Return the arrivals of a push. Raises InputError."""
+    def admit(
+        self,
+        pushed: Mapping[str, object],
+        order: object,
+        clock: Clock | None,
+        watermark: object = None,
+        atomic: bool = False,
+    ) -> Arrivals:
+        """Return the arrivals of a push; watermark as in `Engine.push`. Raises InputError."""
         if atomic and not self.tables:
             raise InputError("atomic is for changes of tables, and this engine has none; leave it out")
-        return self._gate.admit(pushed, order, clock, atomic=atomic)
+        given = as_ticks(watermark)
+        if given is not None and clock is None:
+            raise InputError(f"watermark={given}: no stream of the engine has a time column; leave it out")
+        return self._gate.admit(pushed, order, clock, given, atomic=atomic)
 
     @property
     def versions(self) -> Mapping[int, NewestVersions]:
@@ -321,6 +332,7 @@ class EnginePush(NamedTuple):
     clock_before  the greatest event time before the push
     reading  the watermarks; None without event times
     atomic   whether queries over tables give the difference between the answers before and after it
+    ends     whether the input ends with it
     """
 
     first: int
@@ -332,6 +344,7 @@ class EnginePush(NamedTuple):
     clock_before: int
     reading: ClockReading | None
     atomic: bool = False
+    ends: bool = False
 
     @property
     def end(self) -> int:
@@ -346,7 +359,23 @@ class EnginePush(NamedTuple):
         """Return the watermark before a position of the push, or its end; -FOREVER for none."""
         if self.reading is None:
             return -FOREVER
+        if position >= self.end:
+            return self.reading.after
         return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
+
+    @property
+    def watermarks(self) -> npt.NDArray[np.int64]:
+        """The watermark before each position of the push and before its end, with event times. O(arrivals)."""
+        assert self.reading is not None
+        # The caller may have given one that is beyond that of the last row.
+        marks = np.concatenate([[self.reading.before], self.reading.marks])
+        marks[-1] = self.reading.after
+        return marks
+
+    @property
+    def rises(self) -> bool:
+        """Whether the watermark after the push is above that before it."""
+        return self.reading is not None and self.reading.after > self.reading.before
 
 
 def placed(arrivals: Arrivals, first: int, greatest: int, sources: Sources) -> EnginePush:
@@ -364,9 +393,8 @@ def placed(arrivals: Arrivals, first: int, greatest: int, sources: Sources) -> E
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
     clock = np.maximum.accumulate(clock) if timed else clock[:0]
-    return EnginePush(
-        first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading, arrivals.atomic
-    )
+    order, reading, ends = arrivals.order, arrivals.reading, arrivals.ends
+    return EnginePush(first, batches, order, places, arrivals.times, clock, greatest, reading, arrivals.atomic, ends)
 
 
 def _with_places(
