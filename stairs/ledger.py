@@ -57,6 +57,7 @@ from stairs.kernels.ledger_arrays import (
     relink,
     undo,
 )
+from stairs.memory.allowance import Allowance
 from stairs.seeds import seeds
 from stairs.storage.parts import Parts, Plain, powers_of_two
 
@@ -73,10 +74,18 @@ class Ledger:
     n_streams  components of a row, -1 = none
     key        the streams of the join, whose components identify an entry
     changing   one of them is a table: an entry may stay for ever, and others come and go; `enter` is at once
+    allowance  is asked before the ledger grows; None = no bound
     """
 
-    def __init__(self, hows: Sequence[str], n_streams: int, key: Sequence[int], changing: bool = False) -> None:
-        self._changing = changing
+    def __init__(
+        self,
+        hows: Sequence[str],
+        n_streams: int,
+        key: Sequence[int],
+        changing: bool = False,
+        allowance: Allowance | None = None,
+    ) -> None:
+        self._changing, self._allowance = changing, allowance or Allowance()
         self.stride = F_BRANCHES + B_FIELDS * len(hows) + n_streams
         kinds = [HOWS.index(how) for how in hows]
         counters = np.zeros(N_COUNTERS, np.int64)
@@ -240,6 +249,8 @@ class Ledger:
         if not self.arrays.alone and live > buckets:
             buckets, crowded = 1 << (2 * live - 1).bit_length(), True
         if crowded:
+            more = room * self.stride - len(self.arrays.entries) + buckets - len(self.arrays.buckets)
+            self._allowance.ask(8 * more, f"a ledger with room for {room:,} matches")
             entries = self._unused(room)
             arrays = self.arrays._replace(entries=entries, buckets=np.full(buckets, -1, np.int64), mask=room - 1)
             relink(arrays, self.arrays.entries)
@@ -300,6 +311,7 @@ class Ledger:
                 if writes > len(arrays.log):
                     self._grow("log", writes)
                 if rows > len(arrays.rows):
+                    self._allowance.ask(8 * len(arrays.rows[0]) * rows, f"{rows:,} rows of a push")
                     longer = np.zeros((max(rows, 2 * len(arrays.rows)), arrays.rows.shape[1]), np.int64)
                     longer[: len(arrays.rows)] = arrays.rows
                     self.arrays = self.arrays._replace(rows=longer, signs=np.resize(arrays.signs, len(longer)))
@@ -313,7 +325,9 @@ class Ledger:
     def _grow(self, name: str, size: int) -> None:
         array = getattr(self.arrays, name)
         if size > len(array):
-            larger = np.zeros(max(size, 2 * len(array), LEAST_ROOM), np.int64)
+            room = max(size, 2 * len(array), LEAST_ROOM)
+            self._allowance.ask(8 * (room - len(array)), f"{name} of a ledger")
+            larger = np.zeros(room, np.int64)
             larger[: len(array)] = array
             self.arrays = LedgerArrays(**{**self.arrays._asdict(), name: larger})
 

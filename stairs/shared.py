@@ -112,6 +112,13 @@ class SharedStems(Modules):
                     share.scratch = known
         return known
 
+    def release_scratch(self) -> None:
+        """Give back the room for input, results and walks; the next push makes it again."""
+        super().release_scratch()
+        for n_streams, known in list(self._scratches.items()):
+            del self._scratches[n_streams]
+            self.scratch_of(n_streams, len(known.walk.kids))
+
     # The open push
 
     def begin(self, rows: Sequence[int]) -> None:

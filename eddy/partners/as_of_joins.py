@@ -186,7 +186,7 @@ class AsOfJoins:
 
         position   the number of arrivals before the push that is open, or before the next one
 
-        O(rows on the shelf).
+        O(rows in the row store).
         """
         at = self.joins[k].at
         if at is None:

@@ -1,7 +1,7 @@
 """Partners: an operator that reads the results of inner joins and yields the rows of left, semi, anti and full joins.
 
 The core of a query and each of its branches are inner joins (`eddy.join`). The nodes of the query read the results of
-these joins, and yield a row when the row is certain (`eddy.partners.tree`). A row stays on a shelf as long as a
+these joins, and yield a row when the row is certain (`eddy.partners.tree`). A row stays in the row store as long as a
 result may need the row.
 """
 
@@ -25,6 +25,7 @@ from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.graph import WindowKind
 from stairs.ledger import Ledger
+from stairs.memory.allowance import Allowance
 from stairs.memory.spill import SpillDirectory
 from stairs.plain_types import Column
 from stairs.storage.parts import Parts, Plain
@@ -38,6 +39,7 @@ class Partners:
     row_store  the rows that results may need
     live       per stream the oldest row in its window
     tables     the positions of the tables
+    allowance  is asked before ledgers and rows take more memory
     """
 
     def __init__(
@@ -46,14 +48,16 @@ class Partners:
         joins: Mapping[Path, Join],
         columns: list[list[str]],
         changelog: bool,
+        allowance: Allowance,
         spill: SpillDirectory | None = None,
     ) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
         self.tables = query.tables_at
         versioned = {join.table for join in query.as_of_joins}
-        self.row_store = RowStore(query, [[] if i in versioned else names for i, names in enumerate(columns)], spill)
+        kept = [[] if i in versioned else names for i, names in enumerate(columns)]
+        self.row_store = RowStore(query, kept, allowance, spill)
         self.as_of = AsOfJoins(query, self.row_store, columns, changelog) if versioned else None
-        self.trees = [TreeNode(node, self.row_store, changelog) for node in query.cores]
+        self.trees = [TreeNode(node, self.row_store, changelog, allowance) for node in query.cores]
         self.live = [0] * len(query.streams)
 
     def check_ends(self) -> None:

@@ -1,12 +1,13 @@
 """The rows that results may still need: payload and event times, by arrival number.
 
-The inner joins keep no payload. A row stays on the shelf as long as the row is live in an inner join, or is a component
-of an entry of a ledger. The shelf looks for rows that are not needed only when a ring is full and enough rows have
-arrived to justify the cost of reading all entries. The new ring is at least twice as large as the rows that it keeps.
+The inner joins keep no payload. A row stays in the row store as long as the row is live in an inner join, or is a
+component of an entry of a ledger. The row store looks for rows that are not needed only when a ring is full and enough
+rows have arrived to justify the cost of reading all entries. The new ring is at least twice as large as the rows that
+it keeps.
 
 The place of a row of a stream is its arrival number. A version of a table may stay for ever, so a ring of which most
 versions are dead is compacted: the living ones move to the last places before that of the next arrival, in their order,
-and the shelf notes the arrival number of each place.
+and the row store notes the arrival number of each place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from eddy.query.query import Query
 from stairs.caches import VersionMove
 from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_places, to_sequence_numbers
+from stairs.memory.allowance import Allowance
 from stairs.memory.spill import SpillDirectory
 from stairs.payload import Payload
 from stairs.plain_types import Column
@@ -40,8 +42,10 @@ class RowStore:
     numbers          per table the arrival numbers of the versions kept, ascending, and room for more
     """
 
-    def __init__(self, query: Query, columns: list[list[str]], spill: SpillDirectory | None = None) -> None:
-        self.query, self.columns = query, columns
+    def __init__(
+        self, query: Query, columns: list[list[str]], allowance: Allowance, spill: SpillDirectory | None = None
+    ) -> None:
+        self.query, self.columns, self._allowance = query, columns, allowance
         n = len(query.streams)
         self.following, self.low = [0] * n, [0] * n
         kinds = [[query.streams[i].type_of(column) for column in names] for i, names in enumerate(columns)]
@@ -104,13 +108,20 @@ class RowStore:
             # Rows that are not needed now are also not needed after the push was undone.
             self.low = [min(int(low), end) for low, end in zip(lows(), self.following, strict=True)]
             self.payload.expire(self.low)
+        rooms = list(self._room)
         for i in full:
             least = self.following[i] + rows[i] - self.low[i]
-            if 2 * least > self._room[i]:
-                self.payload.resize(i, 1 << (2 * least - 1).bit_length(), self.low[i], self.following[i])
+            rooms[i] = max(rooms[i], 1 << (2 * least - 1).bit_length())
+        # An undo leaves larger rings as they are, so the bound is asked before.
+        times = 8 * (sum(rooms) - sum(map(len, self._times))) if self.query.graph.timed else 0
+        self._allowance.ask(self.payload.growth(rooms) + times, "rows kept for branches")
+        for i in full:
+            if rooms[i] > self._room[i]:
+                self.payload.resize(i, rooms[i], self.low[i], self.following[i])
         self._fit_times()
         self._rows[J_FIRST] = self.following
         self._loader.load(Arrivals(batches, rows, arrivals.order, [None] * len(rows), {}))
+        self._allowance.ask(0, "what was pushed")
         for i, ticks in enumerate(arrivals.times):
             if ticks is not None and i not in self._elsewhere:
                 for slots, part in self._slices(i, rows[i]):
@@ -122,6 +133,7 @@ class RowStore:
         for i, known in self.numbers.items():
             held, first = self.following[i] - self.low[i], self.following[i]
             if held + rows[i] > len(known):
+                self._allowance.ask(16 * (held + rows[i]) - known.nbytes, "versions kept for branches")
                 longer = np.zeros(2 * (held + rows[i]), np.int64)
                 longer[:held] = known[:held]
                 self.numbers[i] = known = longer
@@ -244,7 +256,7 @@ class RowStore:
         }
 
     def load_parts(self, parts: Parts) -> None:
-        """Resume from the parts of a shelf of the same query. Raises StateError for parts that do not fit."""
+        """Resume from the parts of a row store of the same query. Raises StateError for parts that do not fit."""
         n = len(self.following)
         following, low, room = (parts.integers(name, n) for name in ("following", "low", "room"))
         fits = all(0 <= end - first <= slots for first, end, slots in zip(low, following, room, strict=True))
@@ -280,7 +292,7 @@ class RowStore:
         columns: list[list[Column]],
         numbers: dict[int, Int64s],
     ) -> None:
-        """Fill an empty shelf with what `window` and `kept` returned: counts[i] rows of stream i from firsts[i] on."""
+        """Fill an empty row store with what `window` and `kept` returned: counts[i] rows of stream i from firsts[i]."""
         self.numbers, self._settled = numbers, {i: len(table_numbers) for i, table_numbers in numbers.items()}
         self._dense = dict(self._settled)
         self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]

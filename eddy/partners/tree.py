@@ -13,6 +13,7 @@ from eddy.query.branch_nodes import BranchNode
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import LEAST_ROOM, Ledger
+from stairs.memory.allowance import Allowance
 from stairs.storage.parts import Parts, Plain
 
 TIME = -1
@@ -49,14 +50,14 @@ class TreeNode:
     parts      the node and all nodes below it
     """
 
-    def __init__(self, node: BranchNode, row_store: RowStore, changelog: bool) -> None:
+    def __init__(self, node: BranchNode, row_store: RowStore, changelog: bool, allowance: Allowance) -> None:
         self.node, self.row_store, self.changelog = node, row_store, changelog
-        self.below = [TreeNode(branch, row_store, changelog) for branch in node.branches]
+        self.below = [TreeNode(branch, row_store, changelog, allowance) for branch in node.branches]
         self.width, self.final = len(row_store.query.streams), row_store.query.expiry == "final"
         self._released = LEAST_ROOM
         tables = not set(node.path).isdisjoint(row_store.query.tables_at)
         hows = [branch.how for branch in node.branches]
-        self.ledger = Ledger(hows, self.width, node.path, tables) if node.branches else None
+        self.ledger = Ledger(hows, self.width, node.path, tables, allowance) if node.branches else None
         rows = [i for i in node.path if row_store.query.graph.windows[i].kind == WindowKind.ROWS]
         clocks = ([TIME] if row_store.query.graph.timed else []) + rows
         self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}

@@ -116,7 +116,8 @@ class Pipeline:
                 )
             self.joins = _inner_joins(query, options, by_join)
             columns = query.payload_columns(not (options.count_only or options.ids_only))
-            self.partners = Partners(query, self.joins, columns, changelog, options.spill)
+            allowance = Allowance()
+            self.partners = Partners(query, self.joins, columns, changelog, allowance, options.spill)
             if not (changelog or options.bounded):
                 self.partners.check_ends()
             self.output = Results(
@@ -127,7 +128,6 @@ class Pipeline:
                 ids_only=options.ids_only,
                 upsert=options.output == "upsert" and query.aggregation is None and query.ranking is None,
             )
-            allowance = Allowance()
         else:
             path = tuple(range(len(query.streams)))
             only = Join(query, options if by_join is None else replace(options, **by_join[path]))
@@ -150,6 +150,10 @@ class Pipeline:
         versions = list(self.gate.versions.values())
         if versions:
             allowance.parts.append(lambda: sum(table_versions.nbytes for table_versions in versions))
+        self._allowance, mine = allowance, ref(self)
+        if self.partners is not None:
+            # Several joins, each with an allowance of its own: all that follows them asks beside all of them.
+            allowance.parts[:] = [lambda: 0 if (pipeline := mine()) is None else pipeline.used]
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
@@ -266,6 +270,8 @@ class Pipeline:
         if self.partners is None:
             others = [operator for operator in (self.groups, self.tops) if operator is not None]
             self.join.set_bound(self.max_bytes, [*others, *self.gate.versions.values(), *self._sharing()])
+        else:
+            self._allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
         for source in self.derived.values():
             source.set_bound(self.max_bytes)
 

@@ -17,6 +17,7 @@
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams and tables: rows and changes as arrivals in one order
     kept.py      the rows that a query can start on
+    bound.py     the bound on bytes, which all joins share
     snapshot.py, restoring.py   an engine as bytes, and back
 
 A version owns results by the positions of their components. So versions share joins, and starting or stopping one

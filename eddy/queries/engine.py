@@ -16,6 +16,7 @@ from eddy.log import log_endless, refusals
 from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
 from eddy.queries.alone import Output
+from eddy.queries.bound import EngineBound
 from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import ElementHistory, Event
@@ -80,6 +81,8 @@ class Engine(Uncopied):
               table are kept: a query that starts sees them
     lateness, watermark, idle_after   as in a `Query`, over all streams of the engine. Late rows do not arrive;
               `late_counts` has their number
+    max_bytes  the bound on the bytes of all state, None = no bound: a push or a start that does not fit raises
+              CapacityError, and the engine is as before. Snapshots keep it. O(joins) for each push
     share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
               states for each join graph (docs/guide/queries.md)
     options   of the runtimes, as in `Runtime`: strategy, policy, statistics
@@ -112,14 +115,15 @@ class Engine(Uncopied):
         lateness: int | timedelta = 0,
         watermark: WatermarkOf = "slowest",
         idle_after: int | timedelta | None = None,
+        max_bytes: int | None = None,
         share: bool = True,
         **options: Any,
     ) -> None:
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
             raise InputError(
-                f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, share, strategy,"
-                " policy and statistics"
+                f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, max_bytes, share,"
+                " strategy, policy and statistics"
             )
         self.sources = Sources(streams, lateness, watermark, idle_after, alone=True)
         self.clock = self.sources.clock()
@@ -138,7 +142,7 @@ class Engine(Uncopied):
         """The results of a push in which no query has any; those of visited queries have no meaning."""
         self._gone = False
         """Whether the joins may have versions that have ended."""
-        self.joins = Joins(self.sources, options, share, self.clock)
+        self.joins = Joins(self.sources, options, share, self.clock, EngineBound(max_bytes))
         self.newest = [-FOREVER] * len(self.sources.streams)
         """Stream -> its greatest event time in ticks."""
         self._history = ElementHistory()
@@ -179,6 +183,11 @@ class Engine(Uncopied):
     def position(self) -> int:
         """The number of arrivals so far."""
         return self._position
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The bound on the bytes of all state, None = no bound."""
+        return self.joins.bound.max_bytes
 
     @property
     @settled
@@ -399,6 +408,8 @@ class Engine(Uncopied):
 
     def _take(self, admitted: Arrivals) -> dict[str, pa.Table]:
         """Take arrivals in, the last ones if the input ends with them; see `push`."""
+        if self._gone and self.max_bytes is not None:
+            self._forget_ended()  # now, because what has ended leaves room for this push
         push = placed(admitted, self._position, max(self.newest), self.sources)
         visited = [query for query in (self._running if push.ends else self._visited).values() if query.live]
         changing = [query for query in visited if query.may_change or push.ends]
@@ -469,15 +480,23 @@ class Engine(Uncopied):
                 if self._visited.get(query.name) is query or query.failures.unread or done.push.ends
             ]
         )
-        watermark = None if self.clock is None else self.clock.watermark
         if done.ended:
-            self.joins.forget_ended()
-            self.joins.bounds_changed()
-        self.joins.trim(-FOREVER if watermark is None else watermark)
+            self._forget_ended()
+        else:
+            self._trim()
         self._gone = False
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None
+
+    def _forget_ended(self) -> None:
+        self.joins.forget_ended()
+        self.joins.bounds_changed()
+        self._trim()
+
+    def _trim(self) -> None:
+        watermark = None if self.clock is None else self.clock.watermark
+        self.joins.trim(-FOREVER if watermark is None else watermark)
 
     @in_turn
     def last_push(self) -> LastEnginePush | None:
@@ -514,6 +533,7 @@ class Engine(Uncopied):
         queries: Mapping[str, Query | Sequence[Query]],
         *,
         policy: PolicyName | Policy | None = None,
+        max_bytes: int | None = None,
     ) -> Engine:
         """Return an engine that resumes where a snapshot was taken. O(rows kept).
 
@@ -522,13 +542,14 @@ class Engine(Uncopied):
         queries  by name the queries that have not stopped, compared as by `Runtime.restore`; of a query that changes,
                  those of all its versions in a list
         policy   another policy; None = that of the snapshot. A policy of your own has to be given again
+        max_bytes  another bound on bytes; None = that of the snapshot
 
         Results, positions, control elements to come, late rows and counts continue as without interruption; so do
         plans. Figures of time start anew, and stopped queries are in the history only. Rows that only an ended query
         needed are given up, so later warm starts may reach less far back. Raises SnapshotError for data that are
         damaged, inconsistent or of other streams or queries, and QueryError for streams that do not fit together.
         """
-        return restored(cls, data, streams, queries, policy)
+        return restored(cls, data, streams, queries, policy, max_bytes)
 
     def resume_at(
         self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event], finished: bool

@@ -18,6 +18,7 @@ from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
+from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import PushedCombinations
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
@@ -99,8 +100,12 @@ class Family:
     tree           the plan with which the join begins; None stands for the default plan
     """
 
-    def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
+    def __init__(
+        self, sources: Sources, query: Query, options: Mapping[str, object], bound: EngineBound | None = None
+    ) -> None:
         self._sources = sources
+        self.bound = bound or EngineBound()
+        """The bound on bytes, which the family shares with the rest of the engine."""
         self._options = options
         self._on = query.on
         self.names = [name for name in sources.graph.names if name in {stream.name for stream in query.streams}]
@@ -224,7 +229,7 @@ class Family:
         plan = None if self.tree is None else self.tree.text(query.graph.names)
         plan = plan if self.runtime is None else self.runtime.plan
         with endless_told():
-            runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
+            runtime = self.bound.cover(Runtime(query, plan, **self._options))  # type: ignore[arg-type]
         batches = [rows.get(name) for name in self.names]
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))
@@ -262,7 +267,8 @@ class Family:
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
         self.fresh = False
-        prepared = prepare(self.runtime._pipeline, given, order, None, reading=reading)
+        with self.bound.at_work(self.runtime._pipeline):
+            prepared = prepare(self.runtime._pipeline, given, order, None, reading=reading)
         combinations = self.combinations_of(prepared.results)
         self.seconds += thread_time() - began
         return combinations, prepared

@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.aggregates.groups import Groups, GroupsCommit
+from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import VersionRows
 from eddy.queries.drain import DrainByWindows
 from eddy.queries.sources import EnginePush
 from eddy.queries.version import Version
 from stairs.graph import FOREVER
-from stairs.memory.allowance import Allowance
 from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
@@ -32,12 +32,14 @@ Int64s = npt.NDArray[np.int64]
 class Grouping:
     """The groups of a version."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: Version, bound: EngineBound) -> None:
         window = version.query.aggregation.window if version.query.aggregation else None
         assert window is not None
         assert window.slack is not None
         self._version = version
-        self._groups = Groups(version.query, "append", False, Allowance())
+        self._bound, allowance = bound, bound.allowance()
+        groups = self._groups = Groups(version.query, "append", False, allowance)
+        allowance.parts.append(lambda: groups.nbytes)
         self._slack = window.slack
         self._after: int | None = None
         """The windows that it owns start after this time; None until the position of its start has been reached."""
@@ -63,12 +65,13 @@ class Grouping:
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
             until = version.drain.greatest
         now = push.watermark_at(push.end)
-        rows, given, done = groups.follow_windows(
-            table,
-            None if now == -FOREVER else now,
-            push.ends,
-            lambda starts: (starts > after) & (starts <= until),
-        )
+        with self._bound.at_work(groups):
+            rows, given, done = groups.follow_windows(
+                table,
+                None if now == -FOREVER else now,
+                push.ends,
+                lambda starts: (starts > after) & (starts <= until),
+            )
         self._open = done, after
         places = self._given_at(push, given.ends)
         failed, windows = done.failed[: len(done.failed) - len(given.failed)], given.failed

@@ -19,6 +19,7 @@ import pyarrow as pa
 from eddy.ingest.clock import Clock
 from eddy.pipeline.records import Prepared
 from eddy.queries.alone import Output, is_alone
+from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import PushedCombinations, VersionRows
 from eddy.queries.family import Family, family_key
 from eddy.queries.grouping import Grouping
@@ -51,12 +52,15 @@ class Joins:
     options  options of the runtimes, as in `Runtime`
     share    whether families share SteMs
     clock    the clock of the engine; None without event times
+    bound    the bound on bytes
     """
 
-    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool, clock: Clock | None) -> None:
-        self._sources, self._options, self._clock = sources, options, clock
+    def __init__(
+        self, sources: Sources, options: Mapping[str, Any], share: bool, clock: Clock | None, bound: EngineBound
+    ) -> None:
+        self._sources, self._options, self._clock, self.bound = sources, options, clock, bound
         self._families: dict[Hashable, Family] = {}
-        self.sharing = Sharing(sources, options, share)
+        self.sharing = Sharing(sources, options, share, bound)
         """The SteMs that families share."""
         self.readers: dict[Version, Reader[Family]] = {}
         """Version -> the reader, which takes the version's results from those of its family."""
@@ -108,9 +112,10 @@ class Joins:
         Raises QueryError for a query that does not fit the streams.
         """
         self._sources.check(query)
+        self.count_bytes()
         if is_alone(query, output):
             version = Version(number, query, start, warm, 0)
-            lone = LoneJoin(version, output, self._sources, self._options)
+            lone = LoneJoin(version, output, self._sources, self._options, self.bound)
             self.serve_alone(lone)
             version.complete_from = self._kept_from(lone.names) if warm else (start or 0)
             return version
@@ -127,7 +132,7 @@ class Joins:
     def serve(self, version: Version) -> tuple[Family, bool]:
         """Add a version to its family; return the family, and whether the family must be filled."""
         key = family_key(version.query)
-        family = self._families.get(key) or Family(self._sources, version.query, self._options)
+        family = self._families.get(key) or Family(self._sources, version.query, self._options, self.bound)
         reader = Reader(version, family)
         self.readers = {**self.readers, version: reader}
         grown = family.join(reader)
@@ -157,6 +162,7 @@ class Joins:
 
     def prepare(self, push: EnginePush) -> Finds:
         """Find what versions share in a push that has not happened; the caller then calls `settle` or `roll_back`."""
+        self.count_bytes(push)
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
         tables = self.sharing.prepare(push, self._families.values(), kept)
         combinations = {family: family.combinations_of(table) for family, table in tables.items()}
@@ -165,6 +171,12 @@ class Joins:
             if family not in combinations:
                 combinations[family], prepared[family] = family.prepare(push)
         return Finds(combinations, prepared)
+
+    def count_bytes(self, push: EnginePush | None = None) -> None:
+        """Count what the bound leaves before a push or a start. Raises CapacityError for rows that do not fit."""
+        if self.bound.max_bytes is not None:
+            batches = [] if push is None else push.batches
+            self.bound.begin(self.nbytes, sum(batch.nbytes for batch in batches if batch is not None))
 
     def prepare_alone(self, push: EnginePush) -> dict[Version, VersionRows]:
         """Compute what versions with joins of their own give in such a push, by the bounds that they have now."""
@@ -291,7 +303,7 @@ class Joins:
     @property
     def shared_bytes(self) -> int:
         """Bytes of the SteMs that families share."""
-        return 0 if self.sharing.pool is None else self.sharing.pool.nbytes
+        return self.sharing.nbytes
 
     @property
     def nbytes(self) -> int:

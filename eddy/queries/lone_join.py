@@ -35,6 +35,7 @@ from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
 from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of
+from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import VersionRows
 from eddy.queries.handover import difference_of
 from eddy.queries.kept import KeptRows, Need
@@ -62,8 +63,11 @@ class LoneJoin:
     Raises InputError for an impossible warm start, and the errors of `Runtime`.
     """
 
-    def __init__(self, version: Version, output: Output, sources: Sources, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, version: Version, output: Output, sources: Sources, options: Mapping[str, Any], bound: EngineBound
+    ) -> None:
         query = version.query
+        self._bound = bound
         self.version, self.output = version, output
         self.seconds = 0.0
         self._sources, self._options = sources, options
@@ -124,7 +128,7 @@ class LoneJoin:
 
     def _made(self, plan: str | None = None) -> Runtime:
         with endless_told():
-            return Runtime(self.query, plan, output=self.output, **self._options)
+            return self._bound.cover(Runtime(self.query, plan, output=self.output, **self._options))
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -163,8 +167,12 @@ class LoneJoin:
         kept    per stream of the engine the rows before the push
         others  the joins of all versions, those that this one replaces among them
         """
-        began, version = thread_time(), self.version
         self._open = None
+        with self._bound.at_work(self.runtime._pipeline):
+            return self._prepared(push, kept, others)
+
+    def _prepared(self, push: EnginePush, kept: Sequence[KeptRows], others: Mapping[Version, LoneJoin]) -> VersionRows:
+        began, version = thread_time(), self.version
         if version.start is None or version.start > push.end or self._is_over(push):
             return VersionRows(self.output_schema.empty_table(), np.zeros(0, np.int64))
         start = max(version.start, push.first)
@@ -352,7 +360,7 @@ class LoneJoin:
 
     def resume(self, runtime: Runtime, begun: bool) -> None:
         """Continue with a runtime that was restored."""
-        self.runtime, self.begun = runtime, begun
+        self.runtime, self.begun = self._bound.cover(runtime), begun
 
 
 def _inputs(query: Query) -> Iterator[str]:

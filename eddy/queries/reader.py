@@ -16,6 +16,7 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import Faults
 from eddy.filters.ranges import GREATEST, LEAST, ColumnSet, ranges_of, within
+from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import AGE, FIRST, LAST, PushedCombinations
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
@@ -31,6 +32,7 @@ class Extent(Protocol):
 
     windows: dict[str, Window]
     oldest: int
+    bound: EngineBound
 
 
 Of = TypeVar("Of", bound=Extent)
@@ -41,7 +43,7 @@ class Reader(Generic[Of]):
 
     def __init__(self, version: Version, family: Of) -> None:
         self.version = version
-        self.grouping = None if version.query.aggregation is None else Grouping(version)
+        self.grouping = None if version.query.aggregation is None else Grouping(version, family.bound)
         """The groups of the version's results; None without aggregates."""
         self.family = family
         query = self.query = version.query

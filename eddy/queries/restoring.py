@@ -50,6 +50,7 @@ def restored(
     streams: Sequence[Stream],
     queries: Queries,
     policy: str | Policy | None,
+    max_bytes: int | None,
 ) -> Restored:
     """Return an engine that resumes where a snapshot was taken; see `Engine.restore`.
 
@@ -73,6 +74,7 @@ def restored(
         watermark=watermark,
         idle_after=None if idle is None else Units(idle),
         share=header["share"],
+        max_bytes=header["max_bytes"] if max_bytes is None else max_bytes,
         **options,
     )
     if every is not None:
@@ -261,7 +263,7 @@ class _EngineReader:
     def _resume_alone(self, q: int, query: RunningQuery, version: Version, begun: bool) -> None:
         """Restore the join of a version that has one of its own."""
         engine, where = self._engine, f"query {query.name!r}, version {version.number}"
-        lone_join = LoneJoin(version, query.output, engine.sources, engine.options)
+        lone_join = LoneJoin(version, query.output, engine.sources, engine.options, engine.joins.bound)
         policy = engine.options.get("policy")
         parts = self._joins[q].part(str(version.number))
         runtime = Runtime._running(lone_join.query, restored_pipeline(parts, lone_join.query, Choices(policy=policy)))
@@ -271,7 +273,7 @@ class _EngineReader:
         _require(begun <= due and (begun or not due or version.start == position), f"{where} began at another position")
         _require(runtime.output_schema.equals(lone_join.runtime.output_schema), f"{where} has other columns")
         _require(begun or not runtime.position, f"{where} has rows from before its start")
-        _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
+        _require(runtime.max_bytes == self._header["max_bytes"], f"{where} has another bound on its bytes")
         _require(not runtime._pipeline.finished, f"the input of {where} has ended")
         timed = begun and runtime._pipeline.clock is not None
         over = version.ended is not None

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eddy.queries.bound import EngineBound
 from eddy.queries.kept import KeptRows
 from eddy.queries.shared_join import STRATEGIES, SharedJoin
 from eddy.queries.sources import EnginePush, Sources
@@ -36,8 +37,8 @@ class Sharing:
     pool   the shared SteMs, None while no family shares
     """
 
-    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool) -> None:
-        self._sources, self._options = sources, options
+    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool, bound: EngineBound) -> None:
+        self._sources, self._options, self._bound = sources, options, bound
         self._on = share and options.get("strategy", "eddy") in STRATEGIES
         self.pool: StemPool | None = None
 
@@ -76,9 +77,15 @@ class Sharing:
         if not sharing:
             self.pool = None
             return {}
-        self._follow(sharing, rows, push.watermark_at(push.first))
-        assert self.pool is not None
-        return self.pool.prepare(push)
+        with self._bound.at_work(self):
+            self._follow(sharing, rows, push.watermark_at(push.first))
+            assert self.pool is not None
+            return self.pool.prepare(push)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the shared SteMs."""
+        return 0 if self.pool is None else self.pool.nbytes
 
     def seconds(self, family: Family) -> float:
         """Return the seconds of the walks of a family over shared SteMs."""
@@ -110,7 +117,7 @@ class Sharing:
         other = [family for family in families if family not in known or known[family].query is not family.query]
         anew = pool is None or any(not (family.fresh and pool.has_place(family.query)) for family in other)
         if pool is None or anew:
-            pool = StemPool(self._sources, families)
+            pool = StemPool(self._sources, families, self._bound)
             pool.fill(rows)
             other = families
         for family in other:

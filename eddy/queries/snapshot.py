@@ -66,6 +66,7 @@ FORM = fields(
         "idle_after": optional(integer(0, FOREVER)),
         "clock": optional(CLOCK_FORM),
         "share": boolean,
+        "max_bytes": optional(integer(1, 1 << 62)),
         "options": fields({name: optional(form) for name, form in OPTIONS.items()}),
         "position": _COUNT,
         "finished": boolean,
@@ -197,6 +198,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         "idle_after": rule.idle_after,
         "clock": None if engine.clock is None else engine.clock.contents(),
         "share": engine.share,
+        "max_bytes": engine.joins.bound.max_bytes,
         "options": {
             **{name: engine.options.get(name) for name in OPTIONS},
             "policy": policy if policy is None or isinstance(policy, str) else policy.name,

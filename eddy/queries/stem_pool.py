@@ -14,6 +14,7 @@ from eddy.ingest.loader import Loader, StreamLayout
 from eddy.ingest.validation import checked_times
 from eddy.join.join import Join
 from eddy.join.payload_room import fit_payload, follow_compaction
+from eddy.queries.bound import EngineBound
 from eddy.queries.kept import KeptRows
 from eddy.queries.shared_join import SharedJoin
 from eddy.queries.sources import POSITION, EnginePush, Sources
@@ -65,7 +66,9 @@ class StemPool:
     joins   by family
     """
 
-    def __init__(self, sources: Sources, families: Iterable[Family], renumber_at: int = RENUMBER_AT) -> None:
+    def __init__(
+        self, sources: Sources, families: Iterable[Family], bound: EngineBound, renumber_at: int = RENUMBER_AT
+    ) -> None:
         families = list(families)
         queries = [family.query for family in families]
         chosen = {pair for query in queries for pair in query.select.values()}
@@ -112,6 +115,7 @@ class StemPool:
             [schema.field(column).type for column in columns] for schema, columns in zip(schemas, stored, strict=True)
         ]
         self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
+        self._engine_bound, self._bound = bound, bound.of_modules(self.stems, self.payload)
         layouts, x = [], 0
         for name, schema, columns, stream_keys in zip(self.names, schemas, stored, keys, strict=True):
             place = f"stream {name}"
@@ -211,7 +215,9 @@ class StemPool:
         order, reading = order[places], None if reading is None else reading.of(places)
         times = [push.times[i] if self.timed else None for i in self._index]
         batches = [push.batches[i] for i in self._index]
+        self._bound.room(counts(batches))
         self._open(Arrivals(batches, counts(batches), order, times, {}))
+        self.stems.allowance.ask(0, "what was pushed")
         ends = self.stems.chunks(order)
         for join in self.joins.values():
             join.begin(order, ends, reading)
@@ -229,6 +235,8 @@ class StemPool:
         self.payload.commit()
         if self.payload.logged:
             self.payload.expire(self.stems.oldest().tolist())
+        if self._engine_bound.exceeded:
+            self.stems.release_scratch()
 
     def roll_back(self) -> None:
         """Take back a push that has not happened; does nothing without one. It may be repeated."""

@@ -140,7 +140,7 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
     """Return the header of the rows that branches keep, and their arrays."""
     arrays: Plain = {}
     query, row_store = partners.query, partners.row_store
-    # Rows that are not needed any more are left out: how many there are depends on when the shelf last looked.
+    # Rows that are not needed any more are left out: how many there are depends on when the row store last looked.
     partners.compact()
     lows = partners.lows().tolist()
     for i, schema in enumerate(payload_schemas(query, row_store.columns)):

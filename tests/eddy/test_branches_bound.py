@@ -1,0 +1,68 @@
+"""`Runtime(max_bytes=…)` of queries with branches: the state never exceeds the bound, and a push may not fit."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy import agg
+from eddy.queries.alone import Output
+
+SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("t", pa.int64()), ("text", pa.string())])
+LONG = 10**6
+MAX_BYTES = 6 << 20
+
+
+def stream(name: str) -> eddy.Stream:
+    return eddy.Stream(name, SCHEMA, window=eddy.Range(LONG), time="t")
+
+
+def branch(name: str, how: Any, on: str = "R.k = {}.k", *below: eddy.Branch) -> eddy.Branch:
+    return eddy.Branch([stream(name)], [on.format(name)], how, below)
+
+
+R, S, T = map(stream, "RST")
+GROUPS: dict[str, Any] = {"group_by": ["R.text"], "aggregates": {"n": agg.count()}, "group_window": eddy.Tumbling(LONG)}
+TABLE = eddy.Table("S", SCHEMA, key="k")
+KINDS: dict[str, tuple[eddy.Query, Output]] = {
+    "left": (eddy.Query([R], branches=[branch("S", "left")]), "append"),
+    "two left": (eddy.Query([R], branches=[branch("S", "left"), branch("T", "left")]), "append"),
+    "nested": (
+        eddy.Query([R], branches=[branch("S", "left", "R.k = S.k", branch("T", "left", "S.j = T.j"))]),
+        "append",
+    ),
+    "anti": (eddy.Query([R], branches=[branch("S", "anti", "R.j = S.k")]), "append"),
+    "of a join": (eddy.Query([R, T], ["R.k = T.k"], branches=[branch("S", "semi", "R.j = S.k")]), "append"),
+    "taken back": (eddy.Query([R], branches=[branch("S", "left")]), "changelog"),
+    "groups": (eddy.Query([R], branches=[branch("S", "left")], **GROUPS), "append"),
+    "table": (eddy.Query([R], branches=[eddy.Branch([TABLE], ["R.k = S.k"], "left")]), "changelog"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_never_exceeds_the_bound(kind: str) -> None:
+    query, output = KINDS[kind]
+    runtime, chance = eddy.Runtime(query, output=output, max_bytes=MAX_BYTES), random.Random(1)
+    twin, refused = eddy.Runtime(query, output=output), 0
+    names = [table.name for table in query.streams]
+    for clock in range(150):
+        n = chance.choice((10, 100, 1500))
+        keys = [chance.randrange(1 << 40) for _ in range(n)]
+        table = {"k": keys, "j": keys[::-1], "t": [clock] * n, "text": [f"{key:030}" for key in keys]}
+        batches = {name: pa.RecordBatch.from_pydict(table, schema=SCHEMA) for name in names}
+        before = runtime.snapshot() if refused < 2 and runtime.nbytes > MAX_BYTES // 2 else None
+        try:
+            given = runtime.push(batches)
+        except eddy.CapacityError:
+            refused += 1
+            assert before is None or runtime.snapshot() == before
+            runtime.check()
+        else:
+            assert given.num_rows == twin.push(batches).num_rows
+        assert runtime.nbytes <= MAX_BYTES
+    assert refused > 3
+    assert runtime.nbytes > MAX_BYTES // 3
