@@ -205,6 +205,15 @@ class Ledger:
         self.arrays = arrays
         self._saved = None
 
+    def release_buffers(self) -> None:
+        """Give back the room for the rows that a push puts out, and for its log. Between two pushes."""
+        arrays = self.arrays
+        self.arrays = arrays._replace(
+            rows=np.zeros((LEAST_ROOM, arrays.rows.shape[1]), np.int64),
+            signs=np.zeros(LEAST_ROOM, np.uint8),
+            log=np.zeros(LEAST_ROOM * LOGGED, np.int64),
+        )
+
     def undo(self) -> None:
         """Undo the open push. It may be repeated."""
         if self._saved is None:
@@ -311,7 +320,6 @@ class Ledger:
                 if writes > len(arrays.log):
                     self._grow("log", writes)
                 if rows > len(arrays.rows):
-                    self._allowance.ask(8 * len(arrays.rows[0]) * rows, f"{rows:,} rows of a push")
                     longer = np.zeros((max(rows, 2 * len(arrays.rows)), arrays.rows.shape[1]), np.int64)
                     longer[: len(arrays.rows)] = arrays.rows
                     self.arrays = self.arrays._replace(rows=longer, signs=np.resize(arrays.signs, len(longer)))
@@ -326,7 +334,8 @@ class Ledger:
         array = getattr(self.arrays, name)
         if size > len(array):
             room = max(size, 2 * len(array), LEAST_ROOM)
-            self._allowance.ask(8 * (room - len(array)), f"{name} of a ledger")
+            if name == "options":  # the log is a buffer
+                self._allowance.ask(8 * (room - len(array)), f"a ledger with room for {room:,} numbers of options")
             larger = np.zeros(room, np.int64)
             larger[: len(array)] = array
             self.arrays = LedgerArrays(**{**self.arrays._asdict(), name: larger})

@@ -317,6 +317,8 @@ class Pipeline:
         if self.max_bytes is not None and self.used > self.max_bytes:
             for join in self.all_joins():
                 join.modules.release_scratch()
+            for ledger in [] if self.partners is None else self.partners.ledgers:
+                ledger.release_buffers()
 
     def keep_within(self) -> None:
         """Keep within the bound: free the buffers of the last push, and drop late and failed rows."""
