@@ -51,7 +51,7 @@ class Partners:
         allowance: Allowance,
         spill: SpillDirectory | None = None,
     ) -> None:
-        self.query, self.joins, self.changelog = query, joins, changelog
+        self.query, self.joins, self.changelog, self._allowance = query, joins, changelog, allowance
         self.tables = query.tables_at
         versioned = {join.table for join in query.as_of_joins}
         kept = [[] if i in versioned else names for i, names in enumerate(columns)]
@@ -147,6 +147,7 @@ class Partners:
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
+        self._allowance.ask(0, "the rows that wait for partners")
         rows = net(put_out) if self.changelog else put_out
         if self.as_of is not None:
             rows = self.as_of.follow(arrivals, rows, following, self.lows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -48,11 +48,6 @@ class EngineBound:
             )
         self.nbytes = n_bytes + rows
 
-    @property
-    def exceeded(self) -> bool:
-        """Whether the parts, and the buffers of the last push, are beyond the bound."""
-        return self.max_bytes is not None and self.nbytes > self.max_bytes
-
     @contextmanager
     def at_work(self, part: Part) -> Iterator[None]:
         """Let a part grow in the body, within what the others leave."""
@@ -85,7 +80,11 @@ class EngineBound:
             allowance.parts.append(lambda: self.nbytes)
         return allowance
 
-    def of_modules(self, modules: Modules, payload: Payload) -> Bound:
-        """Return the bound of SteMs that no runtime has."""
+    def cover_stems(self, modules: Modules) -> None:
+        """Bound new SteMs that no runtime has."""
         modules.allowance.parts.append(lambda: self.nbytes)
-        return Bound(self.max_bytes, modules, payload, [self], modules.nbytes - modules.state_bytes)
+
+    def ask_for_rows(self, modules: Modules, payload: Payload, rows: Sequence[int]) -> None:
+        """Raise CapacityError unless rows[i] rows of stream i fit into such SteMs, whose buffers are small now."""
+        if self.max_bytes is not None:
+            Bound(self.max_bytes, modules, payload, [self], modules.nbytes - modules.state_bytes).room(rows)

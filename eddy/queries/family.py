@@ -301,6 +301,7 @@ class Family:
         """Undo a prepared push that was not committed."""
         if self.runtime is not None:
             self.runtime._pipeline.roll_back()
+            self.runtime._pipeline.give_room_back()
 
     def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
         """Return, for each stream with rows that no version accepts, the numbers of its accepted rows."""

@@ -353,6 +353,7 @@ class LoneJoin:
     def roll_back(self) -> None:
         """Undo a prepared push that was not committed. The call may be repeated."""
         self.runtime._pipeline.roll_back()
+        self.runtime._pipeline.give_room_back()
         self._open = None
         if not self.begun and self._tried:
             self.runtime = self._made(self.runtime.plan)

@@ -115,7 +115,8 @@ class StemPool:
             [schema.field(column).type for column in columns] for schema, columns in zip(schemas, stored, strict=True)
         ]
         self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
-        self._engine_bound, self._bound = bound, bound.of_modules(self.stems, self.payload)
+        self._bound = bound
+        bound.cover_stems(self.stems)
         layouts, x = [], 0
         for name, schema, columns, stream_keys in zip(self.names, schemas, stored, keys, strict=True):
             place = f"stream {name}"
@@ -215,7 +216,7 @@ class StemPool:
         order, reading = order[places], None if reading is None else reading.of(places)
         times = [push.times[i] if self.timed else None for i in self._index]
         batches = [push.batches[i] for i in self._index]
-        self._bound.room(counts(batches))
+        self._bound.ask_for_rows(self.stems, self.payload, counts(batches))
         self._open(Arrivals(batches, counts(batches), order, times, {}))
         self.stems.allowance.ask(0, "what was pushed")
         ends = self.stems.chunks(order)
@@ -235,14 +236,19 @@ class StemPool:
         self.payload.commit()
         if self.payload.logged:
             self.payload.expire(self.stems.oldest().tolist())
-        if self._engine_bound.exceeded:
-            self.stems.release_scratch()
+        self._release_buffers()
 
     def roll_back(self) -> None:
         """Take back a push that has not happened; does nothing without one. It may be repeated."""
         self.stems.undo()
         self.payload.undo()
         follow_compaction(self.stems, self.payload)
+        self._release_buffers()
+
+    def _release_buffers(self) -> None:
+        """Give back the buffers of a push if they count: those of a push that was refused would refuse the next one."""
+        if self._bound.max_bytes is not None:
+            self.stems.release_scratch()
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,7 @@ from eddy.queries.alone import Output
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("t", pa.int64()), ("text", pa.string())])
 LONG = 10**6
-MAX_BYTES = 6 << 20
+MAX_BYTES = 3 << 20
 
 
 def stream(name: str) -> eddy.Stream:
@@ -49,7 +49,7 @@ def test_the_state_never_exceeds_the_bound(kind: str) -> None:
     runtime, chance = eddy.Runtime(query, output=output, max_bytes=MAX_BYTES), random.Random(1)
     twin, refused = eddy.Runtime(query, output=output), 0
     names = [table.name for table in query.streams]
-    for clock in range(150):
+    for clock in range(90):
         n = chance.choice((10, 100, 1500))
         keys = [chance.randrange(1 << 40) for _ in range(n)]
         table = {"k": keys, "j": keys[::-1], "t": [clock] * n, "text": [f"{key:030}" for key in keys]}

@@ -58,14 +58,14 @@ def rows(chance: random.Random, clock: int, n: int) -> dict[str, pa.RecordBatch]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_push_that_does_not_fit_has_not_happened(kind: str) -> None:
-    max_bytes = 8 * MB
+    max_bytes = 4 * MB
     bounded, free, chance = engine_of(kind, max_bytes), engine_of(kind, None), random.Random(1)
     assert bounded.max_bytes == max_bytes
     pushes = refused = given = 0
-    for clock in range(400):
+    for clock in range(150):
         n = chance.choice((10, 100, 1000))
         batches = rows(chance, clock, n)
-        before = bounded.snapshot() if refused < 3 and bounded.nbytes > 6 * MB else None
+        before = bounded.snapshot() if refused < 3 and bounded.nbytes > 3 * MB else None
         try:
             results = bounded.push(batches)
         except eddy.CapacityError:
