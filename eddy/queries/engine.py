@@ -32,12 +32,14 @@ from eddy.queries.sources import EnginePush, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
+from eddy.results.late_output import LateOutput
 from eddy.results.modes import check_output
 from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
+from eddy.streams.late_options import LATE_ROWS, Late
 from eddy.streams.numbers import whole
 from eddy.streams.stream import Stream
 from eddy.uncopied import Uncopied
@@ -59,7 +61,7 @@ class _Done(NamedTuple):
     prepared: dict[Family, Prepared]
     newest: list[int]
     clock: npt.NDArray[np.int64] | None
-    late: dict[str, int]
+    late: LateRows
     last: LastEnginePush
     counts: dict[RunningQuery, int]
     failed: dict[RunningQuery, LateRows]
@@ -79,8 +81,8 @@ class Engine(Uncopied):
     streams   the streams and tables of all queries, without filters. A window keeps rows of the stream for queries that
               start later, whether or not a query needs them; None: only what the running queries need. The rows of a
               table are kept: a query that starts sees them
-    lateness, watermark, idle_after   as in a `Query`, over all streams of the engine. Late rows do not arrive;
-              `late_counts` has their number
+    lateness, watermark, idle_after   as in a `Query`, over all streams of the engine. Late rows do not arrive
+    late, late_rows   what comes of late rows, as in a `Query`; a stream may have a `late` of its own
     max_bytes  the bound on the bytes of all state, None = no bound: a push or a start that does not fit raises
               CapacityError, and the engine is as before. Snapshots keep it. O(joins) for each push
     share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
@@ -115,6 +117,8 @@ class Engine(Uncopied):
         lateness: int | timedelta = 0,
         watermark: WatermarkOf = "slowest",
         idle_after: int | timedelta | None = None,
+        late: Late = "keep",
+        late_rows: int = LATE_ROWS,
         max_bytes: int | None = None,
         share: bool = True,
         **options: Any,
@@ -122,10 +126,10 @@ class Engine(Uncopied):
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
             raise InputError(
-                f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, max_bytes, share,"
-                " strategy, policy and statistics"
+                f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, late,"
+                " late_rows, max_bytes, share, strategy, policy and statistics"
             )
-        self.sources = Sources(streams, lateness, watermark, idle_after, alone=True)
+        self.sources = Sources(streams, lateness, watermark, idle_after, alone=True, late=late, late_rows=late_rows)
         self.clock = self.sources.clock()
         """The clock of all streams, None without event times."""
         self.options = options
@@ -146,7 +150,8 @@ class Engine(Uncopied):
         self.newest = [-FOREVER] * len(self.sources.streams)
         """Stream -> its greatest event time in ticks."""
         self._history = ElementHistory()
-        self._late = dict.fromkeys(self.sources.graph.names, 0)
+        self.late_output = LateOutput(self.sources, "engine", "Engine")
+        """The late rows of all streams."""
         self._last: LastEnginePush | None = None
         self._undo: AttributeSavepoint | None = None
         self._done: _Done | None = None
@@ -298,6 +303,7 @@ class Engine(Uncopied):
 
         position      arrivals so far
         kept_bytes    by stream, the rows for later starts
+        late          by stream, late rows so far; `late_dropped` of all streams were dropped before `late` took them
         shared_bytes  SteMs that several joins share
         joins         of each join: `streams`, `queries`, `plan`, `shared`, `bytes` of SteMs of its own, and the
                       `seconds` of its pushes until results were shared out
@@ -318,6 +324,8 @@ class Engine(Uncopied):
         return {
             "position": self.position,
             "kept_bytes": kept,
+            "late": self.late_counts,
+            "late_dropped": sum(self.late_output.rows.dropped),
             "shared_bytes": self.joins.shared_bytes,
             "joins": self.joins.figures({query.name: query.live for query in self._running.values()}),
             "queries": queries,
@@ -327,7 +335,17 @@ class Engine(Uncopied):
     @settled
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream."""
-        return dict(self._late)
+        return dict(zip(self.sources.graph.names, self.late_output.rows.counts, strict=True))
+
+    @in_turn
+    def late(self) -> dict[str, pa.Table]:
+        """Return the late rows kept since the last call, by stream, and remove them; as `Runtime.late`."""
+        return self.late_output.take()
+
+    @in_turn
+    def last_late(self) -> dict[str, pa.Table] | None:
+        """Return the rows that `late` has removed since the last push, or None if it has removed no rows."""
+        return self.late_output.taken()
 
     @property
     @settled
@@ -339,7 +357,14 @@ class Engine(Uncopied):
     @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, failed rows, and rows that are kept for later starts."""
-        return self.joins.nbytes + sum(query.failures.rows.nbytes for query in self._queries.values())
+        failed = sum(query.failures.rows.nbytes for query in self._queries.values())
+        return self.joins.nbytes + failed + self.late_output.rows.nbytes
+
+    def _left(self) -> float:
+        """Return the bytes that are left for late rows."""
+        if self.max_bytes is None:
+            return float("inf")
+        return self.max_bytes - self.nbytes + self.late_output.rows.nbytes
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -439,9 +464,7 @@ class Engine(Uncopied):
             before if times is None or not len(times) else max(before, int(times.max()))
             for before, times in zip(self.newest, push.times, strict=True)
         ]
-        late = {**self._late}
-        for i, rows in admitted.late.items():
-            late[self.sources.graph.names[i]] += rows.n_rows
+        late = self.late_output.rows.with_added(admitted.late)
         counts = {query: query.n_results + results[query.name].num_rows for query in made}
         self._done = _Done(
             push,
@@ -457,6 +480,8 @@ class Engine(Uncopied):
         )
         self._finish(self._done)
         with ExitStack() as after:
+            if late.nbytes or admitted.late:
+                after.callback(self.late_output.settle, admitted.late, self._left(), admitted.given)
             for running_query, new in reversed(new_failed.items()):
                 if new or running_query.failures.rows.nbytes:
                     after.callback(running_query.failures.settle, new, float("inf"))
@@ -470,7 +495,7 @@ class Engine(Uncopied):
         for running_query, count in done.counts.items():
             running_query.n_results = count
             running_query.failures.rows = done.failed[running_query]
-        self.newest, self._late, self._last = done.newest, done.late, done.last
+        self.newest, self.late_output.rows, self._last = done.newest, done.late, done.last
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
         self._sort(
@@ -534,6 +559,8 @@ class Engine(Uncopied):
         *,
         policy: PolicyName | Policy | None = None,
         max_bytes: int | None = None,
+        late: Late = "keep",
+        late_rows: int = LATE_ROWS,
     ) -> Engine:
         """Return an engine that resumes where a snapshot was taken. O(rows kept).
 
@@ -543,22 +570,24 @@ class Engine(Uncopied):
                  those of all its versions in a list
         policy   another policy; None = that of the snapshot. A policy of your own has to be given again
         max_bytes  another bound on bytes; None = that of the snapshot
+        late, late_rows   as in `Engine`; late rows that nobody has collected are in the snapshot
 
         Results, positions, control elements to come, late rows and counts continue as without interruption; so do
         plans. Figures of time start anew, and stopped queries are in the history only. Rows that only an ended query
         needed are given up, so later warm starts may reach less far back. Raises SnapshotError for data that are
         damaged, inconsistent or of other streams or queries, and QueryError for streams that do not fit together.
         """
-        return restored(cls, data, streams, queries, policy, max_bytes)
+        return restored(cls, data, streams, queries, policy, max_bytes, late=late, late_rows=late_rows)
 
     def resume_at(
-        self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event], finished: bool
+        self, position: int, newest: list[int], late: LateRows, history: Sequence[Event], finished: bool
     ) -> None:
-        """Continue at a position, given the greatest event times, the numbers of late rows and the history before.
+        """Continue at a position, given the greatest event times, the late rows and the history before.
 
         finished   whether the input has ended
         """
-        self._position, self.newest, self._late, self._finished = position, newest, late, finished
+        self._position, self.newest, self._finished = position, newest, finished
+        self.late_output.rows = late
         self._history.resume(history)
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:

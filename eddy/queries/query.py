@@ -23,6 +23,7 @@ from eddy.queries.version import Version
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
+from eddy.results.late_output import LateOutput
 from eddy.results.side_rows import LateRows
 from eddy.show.html import drawn
 from eddy.show.planned import planned
@@ -42,6 +43,7 @@ class QueryHost(VersionHost, Protocol):
     share: bool
     joins: Joins
     newest: list[int]
+    late_output: LateOutput
 
     @property
     def queries(self) -> dict[str, RunningQuery]:
@@ -85,7 +87,7 @@ class QueryHost(VersionHost, Protocol):
         """Run a join by another plan from now on."""
 
     def resume_at(
-        self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event], finished: bool
+        self, position: int, newest: list[int], late: LateRows, history: Sequence[Event], finished: bool
     ) -> None:
         """Continue at a position."""
 

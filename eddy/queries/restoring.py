@@ -51,10 +51,12 @@ def restored(
     queries: Queries,
     policy: str | Policy | None,
     max_bytes: int | None,
+    **late: Any,
 ) -> Restored:
     """Return an engine that resumes where a snapshot was taken; see `Engine.restore`.
 
     make   the class of the engine
+    late   its options of late rows
     """
     parts = KIND.unpack(data)
     header = parts.value("header", FORM)
@@ -75,6 +77,7 @@ def restored(
         idle_after=None if idle is None else Units(idle),
         share=header["share"],
         max_bytes=header["max_bytes"] if max_bytes is None else max_bytes,
+        **late,
         **options,
     )
     if every is not None:
@@ -219,7 +222,7 @@ class _EngineReader:
         engine.resume_at(
             header["position"],
             [saved["newest"] for saved in header["streams"]],
-            {saved["name"]: saved["late"] for saved in header["streams"]},
+            LateRows.from_parts(self._parts.part("late"), list(engine.late_output.schemas.values())),
             [Event(*event) for event in header["history"]],
             header["finished"],
         )

@@ -58,7 +58,6 @@ FORM = fields(
                     "rows": _COUNT,
                     "newest": _TICK,
                     "lateness": integer(0, FOREVER),
-                    "late": _COUNT,
                 }
             )
         ),
@@ -158,7 +157,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
     for i, (known, kept) in enumerate(zip(streams, engine.joins.kept, strict=True)):
         batches = kept.batches
         known |= {"count": kept.count, "end": kept.end, "complete_from": kept.complete_from}
-        known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
+        known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i]}
         known["lateness"] = rule.lateness[i]
         name = known["name"]
         rows[name] = _rows(engine.sources.kept_schemas[i], batches, f"stream {name}")
@@ -210,7 +209,8 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         "history": [list(event.values()) for event in engine.history().to_pylist()],
     }
     versions = [table_versions.to_parts() for table_versions in engine.sources.versions.values()]
-    return KIND.pack({"header": header, "rows": rows, "queries": arrays, "versions": versions})
+    late = engine.late_output.rows.to_parts()
+    return KIND.pack({"header": header, "rows": rows, "late": late, "queries": arrays, "versions": versions})
 
 
 def _version(version: Version, held: int | None, lone: LoneJoin | None, after: int | None) -> dict[str, Any]:

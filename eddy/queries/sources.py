@@ -22,7 +22,7 @@ from eddy.query.host_limits import check_all_rows, check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
 from eddy.streams.keyed import OP_COLUMN, KeyedInput, Ops
-from eddy.streams.late_options import checked_span
+from eddy.streams.late_options import LATE_ROWS, Late, check_late, checked_bound_of_rows, checked_span
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
@@ -67,6 +67,8 @@ class Sources:
         idle_after: int | timedelta | None = None,
         place: str = "Engine",
         alone: bool = False,
+        late: Late = "count",
+        late_rows: int = LATE_ROWS,
     ) -> None:
         self.streams = tuple(streams)
         self._place, self._alone = place, alone
@@ -89,7 +91,10 @@ class Sources:
         self.graph = _Graph(names, bool(timed))
         self.clock_rule = self._clock_rule(lateness, checked_watermark(watermark, idle_after), idle_after)
         """How the watermark follows the rows."""
-        self.late_by_stream = ("count",) * len(names)
+        check_late(late, f"{place}: ")
+        self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
+        self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
+        self.watermark = watermark
         self.windows = {
             stream.name: window_of(stream, self.time_type) for stream in eventful if stream.window is not None
         }
@@ -112,7 +117,7 @@ class Sources:
             raise QueryError(f"{what}: the {noun} takes streams{' and tables' if self._alone else ''}; use a Runtime")
         if stream.filter is not None:
             raise QueryError(f"{what}: a filter belongs to the streams of a query")
-        if stream.late is not None:
+        if stream.late is not None and not self._alone:
             raise QueryError(f"{what}: leave late out: the {noun} only counts late rows")
         if POSITION in stream.schema.names:
             raise QueryError(f"{what}: the {noun} uses the column name {POSITION!r}; rename it")
@@ -171,7 +176,10 @@ class Sources:
             self._check_groups(query)
         self._check_group_time(query)
         self._check_clock(query)
-        check_counts_late(query, f"the {self._noun}")
+        if self._alone:
+            self._check_late(query)
+        else:
+            check_counts_late(query, f"the {self._noun}")
         for stream in query.streams:
             if isinstance(stream.source, Query):
                 if not isinstance(stream, Table):
@@ -191,6 +199,15 @@ class Sources:
             raise QueryError(
                 f"{what} belongs to the {self._noun}, because all queries see the same arrivals:"
                 f" {self._place}({what}=…)"
+            )
+
+    def _check_late(self, query: Query) -> None:
+        """Raise QueryError if a query says what comes of late rows, which arrive for no query."""
+        lates = [query.late, *(stream.late for stream in query.streams)]
+        if query.late_rows != LATE_ROWS or any(callable(late) for late in lates) or "keep" in lates[1:]:
+            raise QueryError(
+                f"late and late_rows belong to the {self._noun}, because late rows arrive for no query:"
+                f" {self._place}(late=…, late_rows=…), or Stream(…, late=…) among the streams of the {self._noun}"
             )
 
     def _check_stream(self, stream: Stream) -> None:

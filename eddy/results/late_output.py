@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
+
+import pyarrow as pa
 
 from eddy.ingest.arrivals import LateBatch
-from eddy.query.query import Query
+from eddy.query.clock_rule import ClockRule
 from eddy.results.side_output import SideOutput
+from eddy.streams.late_options import Late
 from eddy.streams.span_texts import lateness_text, span_text
+from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from stairs.errors import LateRowsError
 
 
+class LateOrigin(Protocol):
+    """A query, or the streams of an engine: what a message about a late row says of them."""
+
+    @property
+    def streams(self) -> tuple[Stream, ...]: ...
+
+    @property
+    def time_type(self) -> pa.DataType | None: ...
+
+    @property
+    def clock_rule(self) -> ClockRule: ...
+
+    @property
+    def watermark(self) -> str: ...
+
+    @property
+    def late_by_stream(self) -> tuple[Late, ...]: ...
+
+    @property
+    def late_rows(self) -> int: ...
+
+
 class LateOutput(SideOutput):
-    """The side output of the late rows of one runtime, by stream."""
+    """The side output of the late rows of one runtime or engine, by stream.
+
+    host   what has the rows, in messages; place  the class that takes the lateness
+    """
 
     noun, option, error = "late rows", "late", LateRowsError
 
-    def __init__(self, query: Query) -> None:
-        super().__init__(
-            {stream.name: stream.late_schema for stream in query.streams}, query.late_by_stream, query.late_rows
-        )
-        self.query = query
+    def __init__(self, query: LateOrigin, host: str = "runtime", place: str = "Query") -> None:
+        schemas = {stream.name: stream.late_schema for stream in query.streams}
+        super().__init__(schemas, query.late_by_stream, query.late_rows, host)
+        self.query, self._place_of_lateness = query, place
 
     def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
         """Handle late rows after a push, see `settle_with`; given: the caller passed a watermark with it."""
@@ -45,6 +74,6 @@ class LateOutput(SideOutput):
             wanted = lateness_text(lateness + batch.behind, query.time_type)
             how = (
                 f"{behind} older than the watermark, which follows the {query.watermark} stream, and lateness is"
-                f" {allowed}; Query(…, {wanted}) would accept it"
+                f" {allowed}; {self._place_of_lateness}(…, {wanted}) would accept it"
             )
         return f"{stream.place}: a row came too late to join anything. It is {how}. It {self._goes(i)}"

@@ -28,13 +28,16 @@ class SideOutput:
     schemas   the columns of its rows, by the name of their origin
     choices   the treatment of rows: "keep", "count" or a function, in the same order
     most      upper bound on the rows stored for each name
+    host      what has the rows, in messages
     """
 
     noun, option, error = "rows", "", SideOutputError
     """The noun for the rows, the name of the option and of the methods, and the error for a function that raises."""
 
-    def __init__(self, schemas: Mapping[str, pa.Schema], choices: Sequence[Any], most: int) -> None:
-        self.schemas, self.choices, self.most = dict(schemas), tuple(choices), most
+    def __init__(
+        self, schemas: Mapping[str, pa.Schema], choices: Sequence[Any], most: int, host: str = "runtime"
+    ) -> None:
+        self.schemas, self.choices, self.most, self.host = dict(schemas), tuple(choices), most, host
         self.rows = LateRows.none(len(self.schemas))
 
     def take(self) -> dict[str, pa.Table]:
@@ -69,11 +72,11 @@ class SideOutput:
         self.keep_within(left)
         if failures:
             names = "".join(self._place(name) for name, _ in failures)
-            error, rows, call = failures[0][1], self.noun, self.option
+            error, rows, call, host = failures[0][1], self.noun, self.option, self.host
             raise self.error(
                 f"{names}the function for {rows} raised {type(error).__name__}: {error}. The push has"
-                " committed: do not push its rows again; its results are in runtime.last_push(). The function gets the"
-                f" {rows} again after the next push, unless runtime.{call}() returns them before"
+                f" committed: do not push its rows again; its results are in {host}.last_push(). The function gets the"
+                f" {rows} again after the next push, unless {host}.{call}() returns them before"
             ) from error
 
     def _place(self, name: str) -> str:
@@ -109,9 +112,9 @@ class SideOutput:
                 why = f"{call}_rows={most:,} of them" if before.rows[i] > most else "max_bytes allows"
                 LOG.warning(
                     f"{self._place(name)}{lost:,} {self.noun} were dropped, the oldest ones, because more than {why}"
-                    f" wait for runtime.{call}(). Call {call}() more often, raise the limit, set {call}='count' or pass"
-                    f" a function. metrics() counts dropped rows as {call}_dropped; this message is repeated only after"
-                    f" a call of {call}()"
+                    f" wait for {self.host}.{call}(). Call {call}() more often, raise the limit, set {call}='count' or"
+                    f" pass a function. metrics() counts dropped rows as {call}_dropped; this message is repeated only"
+                    f" after a call of {call}()"
                 )
 
     def _goes(self, i: int) -> str:
@@ -119,4 +122,4 @@ class SideOutput:
         choice = self.choices[i]
         if callable(choice):
             return f"is passed to {getattr(choice, '__qualname__', type(choice).__qualname__)}"
-        return f"is stored for runtime.{self.option}()" if choice == "keep" else "is only counted"
+        return f"is stored for {self.host}.{self.option}()" if choice == "keep" else "is only counted"
