@@ -155,7 +155,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "a change of a stopped query may use rows of before",
-        (Edit("eddy/queries/lineage.py", "kind.warm and not starts)", "kind.warm)"),),
+        (Edit("eddy/queries/lineage.py", "kind.warm and (self.paused or not starts)", "kind.warm"),),
         queries="changing",
         seed=6,
     ),

@@ -471,7 +471,9 @@ _ENGINE_TABLE_DEFECTS = {
         "eddy/query/query.py", "other.tree = self.tree.with_inputs(inputs)", "pass"
     ),
     "a restored version begins again": Edit(
-        "eddy/queries/lone_join.py", "self.runtime, self.begun = runtime, begun", "self.runtime = runtime"
+        "eddy/queries/lone_join.py",
+        "self.runtime, self.begun = self._bound.cover(runtime), begun",
+        "self.runtime = self._bound.cover(runtime)",
     ),
 }
 

@@ -155,7 +155,7 @@ class Engine(Uncopied):
         self._last: LastEnginePush | None = None
         self._undo: AttributeSavepoint | None = None
         self._done: _Done | None = None
-        self._position = 0
+        self._position = self._started = 0
         self._finished = False
 
     @property
@@ -226,12 +226,14 @@ class Engine(Uncopied):
         self._begin()
         version = self.make(0, query, position, warm, output)
         started = RunningQuery(self, name, version, output)
+        started.number = self._started
+        self._started += 1
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
         known = dict(self._queries)
         known.pop(name, None)
         known[name] = started
         if len(known) - len(self._running) > 2 * STOPPED:
-            stopped = [other for other in known if other not in self._running and other != name]
+            stopped = [other for other in known if other != name and known[other].state == "stopped"]
             for forgotten in stopped[: len(stopped) - STOPPED]:
                 del known[forgotten]
         self._queries = known
@@ -245,7 +247,20 @@ class Engine(Uncopied):
         """Carry out a control element of a query, in whole or not at all."""
         self._begin(query)
         element()
+        if not query.paused and query.name in self.joins.paused:
+            self.joins.paused = {name: needs for name, needs in self.joins.paused.items() if name != query.name}
         # A version that has ended is asked nothing more: its conditions may be what made a push fail.
+        self.joins.bounds_changed()
+        self._gone = True
+        self._sort([query])
+        self._undo = None
+
+    @in_turn
+    def pause(self, query: RunningQuery, asked: Query, element: Callable[[], None]) -> None:
+        """Carry out a control element that pauses a query, whose newest version asks for rows of `asked`."""
+        self._begin(query)
+        self.joins.keep_for(query.name, asked, query.output)
+        element()
         self.joins.bounds_changed()
         self._gone = True
         self._sort([query])
@@ -436,9 +451,11 @@ class Engine(Uncopied):
         if self._gone and self.max_bytes is not None:
             self._forget_ended()  # now, because what has ended leaves room for this push
         push = placed(admitted, self._position, max(self.newest), self.sources)
-        visited = [query for query in (self._running if push.ends else self._visited).values() if query.live]
+        running = (self._running if push.ends else self._visited).values()
+        # In the order of their starts, which a restored engine has as well.
+        visited = sorted((query for query in running if query.live), key=lambda query: query.number)
         changing = [query for query in visited if query.may_change or push.ends]
-        self._begin(*changing)
+        self._begin(*changing, *(self._paused if push.ends else ()))
         combinations, prepared = self.joins.prepare(push)
         self._position = push.end
         for running_query in visited:
@@ -456,8 +473,9 @@ class Engine(Uncopied):
         results = {**self._nothing, **{query.name: table for query, (table, _) in made.items()}}
         if push.ends:
             self._finished = True
-            for running_query in changing:
+            for running_query in [*changing, *self._paused]:
                 running_query.finish(push.end)
+            self.joins.paused = {}
         new_failed = {query: query.failures.added(batches) for query, (_, batches) in made.items()}
         failed = {query: query.failures.rows.with_added(new) for query, new in new_failed.items()}
         newest = [
@@ -513,6 +531,10 @@ class Engine(Uncopied):
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None
+
+    @property
+    def _paused(self) -> list[RunningQuery]:
+        return [self._queries[name] for name in self.joins.paused]
 
     def _forget_ended(self) -> None:
         self.joins.forget_ended()
@@ -592,7 +614,9 @@ class Engine(Uncopied):
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
-        self._queries = {query.name: query for query in queries}
+        self._queries, self._started = {query.name: query for query in queries}, len(queries)
+        for number, query in enumerate(queries):
+            query.number = number
         self.joins.resume()
         self._sort(queries)
 
@@ -601,7 +625,7 @@ class Engine(Uncopied):
     @in_turn
     def groups_of(self, query: RunningQuery) -> pa.Table:
         """Return the open windows of a query; see `RunningQuery.groups`."""
-        if any(version.query.aggregation is None for version in query.versions):
+        if any(version.query.aggregation is None for version in query.live or query.versions[-1:]):
             raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
         tables = [self.joins.groups_of(version) for version in query.live] or [query.query.output_schema.empty_table()]
         return pa.concat_tables(tables, promote_options="default")

@@ -102,7 +102,9 @@ class Grouping:
         """Return the position from which the windows of an end have been given."""
         assert push.reading is not None
         at = end + self._slack
-        return push.first if at <= push.reading.before else int(self._given_at(push, np.array([end]))[0]) + 1
+        if at <= push.reading.before:
+            return push.first
+        return min(int(self._given_at(push, np.array([end]))[0]) + 1, push.end)
 
     def now(self) -> pa.Table:
         """Return the rows of open windows as they are, of those that the version owns; see `Runtime.groups`."""

@@ -66,6 +66,9 @@ class ElementHistory:
             if earlier.query != event.query:
                 continue
             same_version = earlier.version == event.version
+            if same_version and earlier.position == event.position and earlier.event.endswith("change"):
+                # The change itself starts the version, as if it had been given where it found the query stopped.
+                events[k] = earlier._replace(complete_from=event.complete_from)
             if earlier.position < event.position or (same_version and earlier.event.endswith("change")):
                 break
             place = k

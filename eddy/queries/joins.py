@@ -32,6 +32,7 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.routing.plan_change import ASKED_FOR, change_plan
 from jisc.plan.tree import default_plan, read_plan
+from stairs.errors import InputError
 
 
 class Finds(NamedTuple):
@@ -71,6 +72,8 @@ class Joins:
             KeptTable(sources.tables[i]) if i in sources.tables else KeptRows() for i in range(len(sources.streams))
         ]
         """The rows for later starts, for each stream."""
+        self.paused: dict[str, dict[str, list[Need]]] = {}
+        """Name of a paused query -> by stream, the rows that it needs to resume."""
 
     @property
     def parts(self) -> list[object]:
@@ -128,6 +131,19 @@ class Joins:
             self._fill(family)
         version.complete_from = family.complete_from if warm else (start or 0)
         return version
+
+    def keep_for(self, name: str, query: Query, output: Output) -> None:
+        """Keep the rows with which a query can start warm while it is paused. Raises InputError if none can."""
+        if is_alone(query, output):
+            try:
+                lone = LoneJoin(Version(0, query, None, True, 0), output, self._sources, self._options, self.bound)
+            except InputError as problem:
+                raise InputError(f"query {name!r} cannot pause, because it could not resume: {problem}") from None
+            needs = {stream: lone.needs(stream) for stream in lone.names}
+        else:
+            family = Family(self._sources, query, self._options, self.bound)
+            needs = {stream: family.needs(stream) for stream in family.names}
+        self.paused = {**self.paused, name: needs}
 
     def serve(self, version: Version) -> tuple[Family, bool]:
         """Add a version to its family; return the family, and whether the family must be filled."""
@@ -220,6 +236,7 @@ class Joins:
         for i, stream in enumerate(self._sources.streams):
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             needs += [need for lone in self.alone.values() for need in lone.needs(stream.name)]
+            needs += [need for by_stream in self.paused.values() for need in by_stream.get(stream.name, ())]
             if stream.name in self._sources.windows:
                 needs.append(Need(self._sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)

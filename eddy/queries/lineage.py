@@ -18,7 +18,7 @@ from eddy.query.query import Query
 from stairs.errors import InputError, QueryError
 from stairs.graph import WindowKind
 
-State = Literal["scheduled", "running", "draining", "changing", "stopped"]
+State = Literal["scheduled", "running", "draining", "changing", "paused", "stopped"]
 Stop = Literal["immediate", "drain"]
 
 
@@ -70,9 +70,11 @@ class Lineage:
         self.name = name
         self.successions: list[Succession] = []
         self._versions = [version]
+        self.paused = False
+        """Whether it has been stopped by a pause: its rows are kept, and it may resume."""
         self._last_element = version.start or 0
 
-    def resume(self, versions: Sequence[Version], successions: Sequence[Succession]) -> None:
+    def replace(self, versions: Sequence[Version], successions: Sequence[Succession]) -> None:
         """Replace the versions, oldest first and at least one, and the unfinished changes."""
         self._versions, self.successions = list(versions), list(successions)
 
@@ -97,12 +99,12 @@ class Lineage:
 
         "scheduled"  the start is still to come      "running"   one version has results
         "draining"   the last results are to come    "changing"  a version replaces another one
-        "stopped"    no more results can come
+        "paused"     it may resume                   "stopped"   no more results can come
         """
         now = self.host.position
         live = [version for version in self.live if version.start is not None or self._latest_start(version) is None]
         if not live:
-            return "stopped"
+            return "paused" if self.paused else "stopped"
         if len(live) > 1:
             return "changing"
         (only,) = live
@@ -120,8 +122,11 @@ class Lineage:
 
     # Control elements at positions that are not past
 
-    def stop_at(self, how: Stop, position: int) -> None:
-        """Stop all versions at a position. Raises InputError for a drain that can never end."""
+    def stop_at(self, how: Stop, position: int, event: str = "") -> None:
+        """Stop all versions at a position. Raises InputError for a drain that can never end.
+
+        event   its name in the history, if that is not the one of the stop
+        """
         if how == "drain":
             self.require_ends("the drain")
         self._drop_unbegun(position)
@@ -132,7 +137,19 @@ class Lineage:
                 version.stops(position, self._reached())
             else:
                 self.host.drain(version, position)
-        self._note(how + " stop", position)
+        self.paused = False
+        self._note(event or how + " stop", position)
+
+    def pause_at(self, position: int) -> None:
+        """Stop all versions at a position, until `continue_at`. The caller keeps the rows of their windows."""
+        self.stop_at("immediate", position, "pause")
+        self.paused = True
+
+    def continue_at(self, position: int) -> None:
+        """Start the newest version again at a position, warm."""
+        self._versions = [*self._versions, self._made(self._versions[-1].number + 1, self.query, position, True)]
+        self.paused = False
+        self._note("resume", position)
 
     def change_at(self, query: Query, how: How, position: int) -> None:
         """Replace the newest version at a position; older ones stop or drain as the kind says.
@@ -153,8 +170,10 @@ class Lineage:
                 f" one ({problem}); select the column under another name"
             ) from problem
         number = self._versions[-1].number + 1
-        new = self._made(number, query, None if kind.waits and not starts else position, kind.warm and not starts)
-        new.replaces = tuple(live) if new.warm else ()
+        warm = kind.warm and (self.paused or not starts)
+        new = self._made(number, query, None if kind.waits and not starts else position, warm)
+        going_on = (version for version in live if version.stop is None or version.stop > position)
+        new.replaces = tuple(going_on) if warm else ()
         self._drop_unbegun(position)
         for older in live:
             if older.start is not None and older.start > position and older is not live[0]:
@@ -164,9 +183,9 @@ class Lineage:
             self.successions = [*self.successions, link]
             if not kind.at_result:
                 self.end(link, position)
-        self._versions = [*self._versions, new]
+        self._versions, self.paused = [*self._versions, new], False
         self._note(f"{how} change", position)
-        if starts and (kind.waits or kind.warm):
+        if starts and not warm and (kind.waits or kind.warm):
             self._note_start(new)
 
     def _note_start(self, version: Version) -> None:
@@ -178,6 +197,7 @@ class Lineage:
         """End all versions at the end of the input."""
         for version in self.live:
             version.ended = position if version.start is None else max(version.start, position)
+        self.paused = False
         self._note("end of the input", position)
 
     def _drop_unbegun(self, position: int) -> None:

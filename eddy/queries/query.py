@@ -71,6 +71,9 @@ class QueryHost(VersionHost, Protocol):
     def give(self, query: RunningQuery, element: Callable[[], None]) -> None:
         """Carry out a control element of a query, in whole or not at all."""
 
+    def pause(self, query: RunningQuery, asked: Query, element: Callable[[], None]) -> None:
+        """Carry out a control element that pauses a query."""
+
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element. Raises InputError for one in the past."""
 
@@ -106,8 +109,8 @@ class RunningQuery(Lineage, Uncopied):
         self.output: Output = output
         """Whether each result comes once, "append", or a changelog."""
         self._held: dict[Version, list[pa.Table]] = {}
-        self.n_results = 0
-        """The results so far."""
+        self.n_results = self.number = 0
+        """The results so far, and its place among the queries that have started."""
         self.failures = FailedOutput(version.query)
         """The failed rows of all versions, which are treated as the newest query says."""
 
@@ -137,6 +140,29 @@ class RunningQuery(Lineage, Uncopied):
             check_drain(self.name, version.query, "a drain")
         self._engine.give(self, lambda: self.stop_at(how, self._element(at)))
 
+    def pause(self, at: int | None = None) -> None:
+        """Stop the results of the query at a position, and keep the rows in its windows, so that it can resume.
+
+        Results with a component at or after the position do not come, as after `stop`; meanwhile no join runs for the
+        query. Raises InputError for a query that cannot start warm (docs/guide/queries.md), such as a changelog, and
+        for one that has stopped; and as `stop`.
+        """
+        if self.output == "changelog":
+            raise InputError(f"query {self.name!r}: a changelog has no pause, because rows leave its answer meanwhile")
+        if not self.live:
+            raise InputError(f"query {self.name!r} is {self.state}; it has nothing to pause")
+        self._engine.pause(self, self.query, lambda: self.pause_at(self._element(at)))
+
+    def resume(self, at: int | None = None) -> None:
+        """Continue a query that was paused: results whose last component arrives from the position on.
+
+        Their other components may have come before the pause or during it. Raises InputError for a query that is not
+        paused, and as `stop`.
+        """
+        if not self.paused:
+            raise InputError(f"query {self.name!r} is {self.state}, not paused")
+        self._engine.give(self, lambda: self.continue_at(self._element(at)))
+
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
         """Replace the query by another one, over the same streams of the engine or others of them.
 
@@ -155,7 +181,8 @@ class RunningQuery(Lineage, Uncopied):
             raise InputError(
                 f"query {self.name!r} has stopped, and the engine has forgotten it or has another one of this name"
             )
-        for version in self.live:
+        position = self._engine.checked_position(self.name, at)
+        for version in [live for live in self.live if live.stop is None or live.stop > position]:
             check_change(self.name, version.query, query, how, self.output, self._engine.sources)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
         self.failures.follow(query)
@@ -164,7 +191,8 @@ class RunningQuery(Lineage, Uncopied):
     def restart(self, at: int | None = None) -> None:
         """Start the query afresh: from the position on, its results are those of rows from there on.
 
-        As `change` by the same query with how="immediate". A query that has stopped starts again.
+        As `change` by the same query with how="immediate". A query that has stopped starts again; one that had stopped
+        before a snapshot is not in the engine that is restored from it.
         """
         self.change(self.query, "immediate", at)
 
@@ -226,15 +254,18 @@ class RunningQuery(Lineage, Uncopied):
 
     def resume_with(
         self,
+        *,
         versions: Sequence[Version],
         successions: Sequence[Succession],
         held: Mapping[Version, pa.Table],
         last_element: int,
         n_results: int,
         failed: LateRows,
+        paused: bool,
     ) -> None:
         """Continue where another one was."""
-        self.resume(versions, successions)
+        self.paused = paused
+        self.replace(versions, successions)
         self._held = {version: [table] for version, table in held.items()}
         self._last_element, self.n_results, self.failures.rows = last_element, n_results, failed
 
@@ -256,7 +287,7 @@ class RunningQuery(Lineage, Uncopied):
 
     def _join(self) -> Family | LoneJoin:
         if not self.live:
-            raise InputError(f"query {self.name!r} has stopped; start it again")
+            raise InputError(f"query {self.name!r} {'is paused' if self.paused else 'has stopped'}: it has no plan")
         return self._engine.joins.join_of(self.live[-1])
 
     # Its results
@@ -281,9 +312,10 @@ class RunningQuery(Lineage, Uncopied):
         while started := self.start_waiting():
             for version in started:
                 version.note(push)
-                parts.pop(version, None)
-                if version in readers and version.gives_from(push.first):
-                    reader = readers[version]
+                reader = readers.get(version)
+                if parts.pop(version, None) is not None and reader is not None and reader.grouping is not None:
+                    reader.grouping.roll_back()  # it has taken the push as one that starts warm
+                if reader is not None and version.gives_from(push.first):
                     shares = reader.family.shares(push.first, finds[reader.family][0], [reader])
                     parts[version] = shares.owned(reader, push)
         return parts

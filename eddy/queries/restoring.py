@@ -234,6 +234,8 @@ class _EngineReader:
         running = [self._running(q, entry, queries[q]) for q, entry in enumerate(self._header["queries"])]
         plans = {(name, number): plan for name, number, plan in self._header["plans"]}
         for q, query in enumerate(running):
+            if query.paused:
+                engine.joins.keep_for(query.name, query.query, query.output)
             for version, saved in zip(query.versions, self._header["queries"][q]["versions"], strict=True):
                 if saved["begun"] is not None:
                     self._resume_alone(q, query, version, saved["begun"])
@@ -300,9 +302,12 @@ class _EngineReader:
                 kinds = {how for _, _, how, _ in links} - set(changes_alone(resumed.query, running_query.output))
                 _require(not kinds, f"query {name!r} has a change that its join does not have")
                 _require(resumed.drain is None or is_plain(resumed.query), f"query {name!r} drains, and cannot")
-            replaced = [by_number[old] for old, new, how, _ in links if new == resumed.number and CHANGES[how].warm]
-            resumed.replaces = tuple(replaced)
-        _require(any(version.ended is None for version in versions), f"query {name!r} has stopped")
+            (numbers,) = [entry["replaces"] for entry in saved["versions"] if entry["number"] == resumed.number]
+            changed = {old for old, new, how, _ in links if new == resumed.number and CHANGES[how].warm}
+            _require(set(numbers) <= changed, f"query {name!r} replaces versions without a change")
+            resumed.replaces = tuple(by_number[number] for number in numbers)
+        ongoing = any(version.ended is None for version in versions)
+        _require(ongoing or saved["paused"], f"query {name!r} has stopped")
         held, waiting = {}, self._queries[q].part("held")
         for entry, version in zip(saved["versions"], versions, strict=True):
             if entry["held"] is not None:
@@ -312,7 +317,15 @@ class _EngineReader:
                 held[version] = pa.Table.from_batches(batches, schema)
         changes = [Succession(by_number[old], by_number[new], how, at) for old, new, how, at in links]
         failed = LateRows.from_parts(self._queries[q].part("failed"), [FAILED])
-        running_query.resume_with(versions, changes, held, saved["element"], saved["results"], failed)
+        running_query.resume_with(
+            versions=versions,
+            successions=changes,
+            held=held,
+            last_element=saved["element"],
+            n_results=saved["results"],
+            failed=failed,
+            paused=saved["paused"],
+        )
         return running_query
 
     def _version(self, name: str, saved: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:

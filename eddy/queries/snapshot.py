@@ -76,6 +76,7 @@ FORM = fields(
                     "output": one_of(OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
+                    "paused": boolean,
                     "versions": list_of(
                         fields(
                             {
@@ -84,6 +85,7 @@ FORM = fields(
                                 "start": optional(_COUNT),
                                 "warm": boolean,
                                 "complete_from": _COUNT,
+                                "replaces": list_of(_NUMBER),
                                 "stop": optional(_COUNT),
                                 "drain": optional(
                                     row_of(_COUNT, list_of(row_of(boolean, _TICK, _COUNT, optional(_COUNT))))
@@ -161,11 +163,13 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         known["lateness"] = rule.lateness[i]
         name = known["name"]
         rows[name] = _rows(engine.sources.kept_schemas[i], batches, f"stream {name}")
-    ongoing = [query for query in engine.queries.values() if query.live]
+    ongoing = [query for query in engine.queries.values() if query.live or query.paused]
     queries, arrays = [], []
     for query in ongoing:
         versions, joins, groups, waiting = [], {}, {}, {}
+        changing = {(link.new, link.old) for link in query.successions}
         for version in needed_versions(query):
+            replaced = [old.number for old in version.replaces if (version, old) in changing]
             held, lone = query.held.get(version), engine.joins.alone.get(version)
             if lone is not None:
                 joins[str(version.number)] = snapshot_parts(lone.runtime._pipeline)
@@ -173,7 +177,9 @@ def engine_snapshot(engine: QueryHost) -> bytes:
             if grouping is not None:
                 groups[str(version.number)] = grouping.to_parts()
             after = None if grouping is None else grouping.after
-            versions.append(_version(version, None if held is None else held.num_rows, lone, after))
+            versions.append(
+                _version(version, None if held is None else held.num_rows, lone, after) | {"replaces": replaced}
+            )
             if held is not None:
                 place = f"query {query.name}, results that wait"
                 waiting[str(version.number)] = _rows(held.schema, held.combine_chunks().to_batches(), place)
@@ -186,6 +192,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
                 "output": query.output,
                 "results": query.n_results,
                 "element": query.last_element,
+                "paused": query.paused,
                 "versions": versions,
                 "successions": links,
             }

@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[How, ...]] = {
     "joins": tuple(CHANGES),
     "groups": tuple(CHANGES),
     "changelog": ("immediate", "drain-stream"),
+    "handovers": ("immediate", "handover"),
     "branches": ("immediate", "handover"),
 }
 """The changes of each kind of queries."""
@@ -61,6 +62,9 @@ def drawn_query(chance: random.Random, kind: str, counted: bool) -> eddy.Query:
 def drawn_elements(chance: random.Random, kind: str) -> list[ElementAhead]:
     counted = kind in ("joins", "changelog") and chance.random() < 0.5
     places = sorted(chance.randrange(END * 2 // 3) for _ in range(chance.randrange(2, 6)))
+    if kind == "handovers":
+        # A version that begins where another one takes its place has given its answer, or has not.
+        places = sorted(set(places))
     elements = []
     for at in places:
         stops = chance.random() < 0.3
@@ -98,7 +102,7 @@ def run(elements: list[ElementAhead], given_at: list[int], cuts: set[int], outpu
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_elements_given_ahead_do_what_they_do_at_their_positions(kind: str) -> None:
-    output, given, again = "changelog" if kind == "changelog" else "append", 0, 0
+    output, given, again = "changelog" if kind in ("changelog", "handovers") else "append", 0, 0
     for seed in range(60 if kind == "joins" else 30):
         chance = random.Random(seed)
         elements = drawn_elements(chance, kind)
@@ -175,3 +179,44 @@ def test_a_handover_that_finds_that_the_query_had_ended_uses_no_rows_of_before(b
     wanted = [(m, n) for m in range(0, 40, 2) for n in range(1, 40, 2) if abs(m - n) < 10]
     assert sorted(pairs) == [pair for pair in wanted if min(pair) < 2 or min(pair) >= 20]
     assert running.complete_from == 20
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_groups_of_a_handover_that_finds_the_query_ended_come_once(size: int) -> None:
+    """Its version has taken the push as one that starts warm when it turns out to start fresh."""
+
+    def counted(tumbling: int) -> eddy.Query:
+        r, s = (eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in "RS")
+        groups: dict[str, Any] = {"aggregates": {"c": eddy.agg.count()}, "group_window": eddy.Tumbling(tumbling)}
+        return eddy.Query([r, s], ["R.k = S.k"], **groups)
+
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, window=eddy.Unbounded(), time="t") for name in "RS"])
+    running = engine.start("q", counted(4))
+    running.stop("drain", at=2)
+    running.change(counted(5), "handover", at=20)
+    counts = {}
+    for first in range(0, 40, size):
+        rows = [{"k": 0, "t": n, "n": n} for n in range(first, min(first + size, 40))]
+        parted = {name: [row for row in rows if row["n"] % 2 == k] for k, name in enumerate("RS")}
+        table = engine.push(parted, [row["n"] % 2 for row in rows])["q"]
+        counts.update({row["window_start"]: row["c"] for row in table.to_pylist()})
+    counts.update({row["window_start"]: row["c"] for row in engine.finish()["q"].to_pylist()})
+    assert {start: count for start, count in counts.items() if start >= 20} == {20: 6, 25: 15, 30: 15, 35: 15}
+
+
+def test_a_change_that_finds_the_query_stopped_may_be_of_any_kind() -> None:
+    """Given ahead as well: a drain of rows without partners has no meaning, and nothing has to drain."""
+    r, s = (eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RS")
+    plain = eddy.Query([r, s], ["R.k = S.k"], select=["R.n", "S.n"])
+    left = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "left")], select=["R.n", "S.n"])
+    for old, new in ((plain, left), (left, plain)):
+        engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+        running = engine.start("q", old)
+        running.stop(at=2)
+        with pytest.raises(eddy.InputError, match="has no meaning for a query with branches"):
+            running.change(new, "drain-stream", at=1)
+        running.change(new, "drain-stream", at=4)
+        assert running.state == "changing"
+        engine.push({"R": [{"k": 0, "t": n, "n": n} for n in range(4)]})
+        assert running.state == "running"
+        assert running.query is new

@@ -123,6 +123,25 @@ def test_a_watermark_of_the_callers_ends_drains() -> None:
     assert waits.complete_from == engine.position == 4
 
 
+@pytest.mark.parametrize("how", ["delayed-drain", "drain-stream", "drain-query", "handover"])
+def test_a_watermark_of_the_callers_ends_a_drain_of_groups(how: Any) -> None:
+    def counted(size: int) -> eddy.Query:
+        groups: dict[str, Any] = {"aggregates": {"c": agg.count()}, "group_window": eddy.Tumbling(size)}
+        return eddy.Query(streams(eddy.Range(5)), **groups)
+
+    engine = eddy.Engine([eddy.Stream("R", SCHEMA, time="t")])
+    running = engine.start("q", counted(4))
+    engine.push({"R": [{"k": 0, "t": 1, "n": 0}]})
+    running.change(counted(5), how)
+    given = engine.push({}, watermark=50)["q"].to_pylist()
+    assert [row["c"] for row in given] == [1]
+    assert [(version.start, version.ended) for version in running.versions] == [(0, 1), (1, None)]
+    again = eddy.Engine.restore(engine.snapshot(), [eddy.Stream("R", SCHEMA, time="t")], {"q": counted(5)})
+    for each in (engine, again):
+        each.push({"R": [{"k": 0, "t": 51, "n": 1}]})
+        assert [row["window_start"] for row in each.finish()["q"].to_pylist()] == [50]
+
+
 @pytest.mark.parametrize("how", ["delayed-drain", "drain-query", "graceful"])
 def test_the_end_of_the_input_ends_what_waits(how: Any) -> None:
     query = eddy.Query(streams(eddy.Rows(3), eddy.Rows(4)), ["R.k = S.k"], select=PAIRS)

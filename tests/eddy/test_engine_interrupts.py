@@ -114,7 +114,11 @@ def test_an_exception_at_each_line() -> None:
             twins.give(lambda engine: engine.start(f"q{number}", new, warm=warm))  # noqa: B023
         name = twins.chance.choice([*running, f"q{number}"]) if len(running) < 3 else twins.chance.choice(running)
         how = next(kinds)
-        if number % 5 == 4:
+        for paused in [name for name, query in twins.calm.queries.items() if query.state == "paused"]:
+            twins.give(lambda engine: engine[paused].resume())  # noqa: B023
+        if number % 7 == 3 and twins.calm[name].state == "running" and _may_change(twins.calm[name], at):
+            twins.give(lambda engine: engine[name].pause(at))  # noqa: B023
+        elif number % 5 == 4:
             twins.give(lambda engine: engine[name].stop("drain" if number % 2 else "immediate", at=at))  # noqa: B023
         elif _may_change(twins.calm[name], at):
             twins.give(lambda engine: engine[name].change(new, how, at))  # noqa: B023

@@ -134,7 +134,7 @@ def resumed_lineage(host: VersionHost, name: str, lineage: Mapping[str, Any], qu
     resumed = Lineage(host, name, versions[-1])
     # The elements of a hub take effect when they are given, so a saved change has already taken effect.
     links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in lineage["successions"]]
-    resumed.resume(versions, links)
+    resumed.replace(versions, links)
     return resumed
 
 
