@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 from collections.abc import Iterator
+from functools import cache
+
+import pytest
 
 from tests.documents import ROOT
 
 EMPTY = {"one", "own", "found", "lent", "shelf", "book", "owner", "life"}
 """Words that say nothing of the thing that they name, or say it in a picture."""
-
-
-def parsed() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and the tree of each module of the project."""
-    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for file in listed.split():
-        yield file, ast.parse((ROOT / file).read_text())
 
 
 def given_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -43,19 +39,33 @@ def classes(node: ast.AST) -> Iterator[ast.ClassDef]:
         yield from classes(child)
 
 
+@cache
+def named() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the classes of the project, and all names that its modules give to things, each with its place."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    class_places, names = [], []
+    for file in listed.split():
+        tree = ast.parse((ROOT / file).read_text())
+        class_places += [(node.name, f"{file}:{node.lineno}") for node in classes(tree)]
+        names += [(name, f"{file}:{line}") for name, line in given_names(tree)]
+    return class_places, names
+
+
+# One process parses the project.
+pytestmark = pytest.mark.xdist_group("names")
+
+
 def test_no_two_classes_share_a_name() -> None:
     places = dict[str, str]()
     shared = []
-    for file, tree in parsed():
-        for node in classes(tree):
-            place = f"{file}:{node.lineno}"
-            if places.setdefault(node.name, place) != place:
-                shared.append(f"{node.name}: {places[node.name]} and {place}")
+    for name, place in named()[0]:
+        if places.setdefault(name, place) != place:
+            shared.append(f"{name}: {places[name]} and {place}")
     assert len(places) > 500
     assert not shared
 
 
 def test_names_say_what_things_are() -> None:
-    names = [(name, f"{file}:{line}") for file, tree in parsed() for name, line in given_names(tree)]
+    names = named()[1]
     assert len(names) > 10_000
     assert [f"{name}: {place}" for name, place in names if name.strip("_").lower() in EMPTY] == []
