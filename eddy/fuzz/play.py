@@ -244,9 +244,8 @@ class Game(RuntimeGame[CaseModel]):
         now = oracle.clock.now
         assert self.runtime.watermark == now, f"watermark {self.runtime.watermark}, not {now}"
         compare(table, wanted.groups)
-        if not self.case.shape.branches:
-            used = pipeline.nbytes
-            assert most is None or used <= most, f"{used} bytes, not {most} at most"
+        used = pipeline.nbytes
+        assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: late_rows["n"].to_pylist() for name, late_rows in self.runtime.late().items()}
         dropped = sum(pipeline.late.rows.dropped) - dropped
         assert most is not None or not dropped, f"{dropped} late rows were dropped without a bound"

@@ -147,7 +147,8 @@ class Partners:
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
-        self._allowance.ask(0, "the rows that wait for partners")
+        if not arrivals.ends:
+            self._allowance.ask(0, "the rows that wait for partners")
         rows = net(put_out) if self.changelog else put_out
         if self.as_of is not None:
             rows = self.as_of.follow(arrivals, rows, following, self.lows)

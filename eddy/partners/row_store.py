@@ -114,14 +114,16 @@ class RowStore:
             rooms[i] = max(rooms[i], 1 << (2 * least - 1).bit_length())
         # An undo leaves larger rings as they are, so the bound is asked before.
         times = 8 * (sum(rooms) - sum(map(len, self._times))) if self.query.graph.timed else 0
-        self._allowance.ask(self.payload.growth(rooms) + times, "rows kept for branches")
+        if rooms != self._room:
+            self._allowance.ask(self.payload.growth(rooms) + times, "rows kept for branches")
         for i in full:
             if rooms[i] > self._room[i]:
                 self.payload.resize(i, rooms[i], self.low[i], self.following[i])
         self._fit_times()
         self._rows[J_FIRST] = self.following
         self._loader.load(Arrivals(batches, rows, arrivals.order, [None] * len(rows), {}))
-        self._allowance.ask(0, "what was pushed")
+        if sum(rows):
+            self._allowance.ask(0, "what was pushed")
         for i, ticks in enumerate(arrivals.times):
             if ticks is not None and i not in self._elsewhere:
                 for slots, part in self._slices(i, rows[i]):

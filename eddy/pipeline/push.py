@@ -290,7 +290,8 @@ def _in_one_join(
     """Return the record of the only join, its results, and the record of its groups."""
     join, groups = pipeline.join, pipeline.groups
     rings, taken, commit = join.rings, len(arrivals.order), None
-    make_room(join, arrivals.rows)
+    if not arrivals.ends:  # the end of the input brings no rows, so a bound that is too low now does not refuse it
+        make_room(join, arrivals.rows)
     began = 0.0 if rings is None else thread_time()
     if rings is not None and groups is not None and rings.choice.on and taken:
         changes, n_results, table, commit = by_rings(join, groups, arrivals, only_kept)
@@ -315,9 +316,10 @@ def _with_partners(
     matches, failed = dict[Path, PartnerRows](), list[pa.RecordBatch]()
     for path, join in pipeline.joins.items():
         pipeline.at_work = join
-        _share_bound(pipeline, join)
         mine = _part(arrivals, path, join.query.graph.timed)
-        make_room(join, mine.rows)
+        if not arrivals.ends:
+            _share_bound(pipeline, join)
+            make_room(join, mine.rows)
         changes, given = take(join, mine, only_kept)
         records.append(_join_commit(join, join.position, changes, len(mine.order), given))
         matches[path] = rows_of(given.table, path, width)
