@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from eddy.join.bound import Bound, checked_bound
 from eddy.runtime import Runtime
@@ -12,14 +11,6 @@ from stairs.errors import CapacityError
 from stairs.memory.allowance import Allowance
 from stairs.modules import Modules
 from stairs.payload import Payload
-
-
-class Part(Protocol):
-    """A part of an engine."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of it."""
 
 
 class EngineBound:
@@ -49,16 +40,24 @@ class EngineBound:
         self.nbytes = n_bytes + rows
 
     @contextmanager
-    def at_work(self, part: Part) -> Iterator[None]:
-        """Let a part grow in the body, within what the others leave."""
+    def at_work(self, n_bytes: Callable[[], int]) -> Iterator[None]:
+        """Let a part grow in the body, within what the others leave; `n_bytes` returns its bytes."""
         if self.max_bytes is None:
             yield
             return
-        self.nbytes -= part.nbytes
+        self.nbytes -= n_bytes()
         try:
             yield
         finally:
-            self.nbytes += part.nbytes
+            self.nbytes += n_bytes()
+
+    def check(self, n_bytes: int, what: str) -> None:
+        """Raise CapacityError for an engine that would take so many bytes with something new."""
+        if self.max_bytes is not None and n_bytes > self.max_bytes:
+            raise CapacityError(
+                f"{what} would take the engine to {n_bytes:,} bytes, and max_bytes is {self.max_bytes:,}: stop other"
+                " queries, narrow windows, or give the engine a larger max_bytes"
+            )
 
     # Those who ask
 

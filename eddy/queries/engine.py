@@ -32,6 +32,7 @@ from eddy.queries.sources import EnginePush, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
+from eddy.results.failed_rows import FailedBatch
 from eddy.results.late_output import LateOutput
 from eddy.results.modes import check_output
 from eddy.results.side_rows import LateRows
@@ -223,6 +224,7 @@ class Engine(Uncopied):
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
         check_output(output)
         position = self.checked_position(name, at)
+        self._note_beside()
         self._begin()
         version = self.make(0, query, position, warm, output)
         started = RunningQuery(self, name, version, output)
@@ -239,21 +241,24 @@ class Engine(Uncopied):
         self._queries = known
         self._sort([started])
         self._undo = None
+        self._keep_sides_within()
         log_endless(f"query {name!r}", query.endless)
         return started
 
     @in_turn
     def give(self, query: RunningQuery, element: Callable[[], None]) -> None:
         """Carry out a control element of a query, in whole or not at all."""
+        self._note_beside()
         self._begin(query)
         element()
-        if not query.paused and query.name in self.joins.paused:
+        if not query.paused and self._queries.get(query.name) is query and query.name in self.joins.paused:
             self.joins.paused = {name: needs for name, needs in self.joins.paused.items() if name != query.name}
         # A version that has ended is asked nothing more: its conditions may be what made a push fail.
         self.joins.bounds_changed()
         self._gone = True
         self._sort([query])
         self._undo = None
+        self._keep_sides_within()
 
     @in_turn
     def pause(self, query: RunningQuery, asked: Query, element: Callable[[], None]) -> None:
@@ -372,14 +377,26 @@ class Engine(Uncopied):
     @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, failed rows, and rows that are kept for later starts."""
-        failed = sum(query.failures.rows.nbytes for query in self._queries.values())
-        return self.joins.nbytes + failed + self.late_output.rows.nbytes
+        sides = sum(query.failures.rows.nbytes for query in self._queries.values()) + self.late_output.rows.nbytes
+        return self.joins.nbytes + self._beside() + sides
 
-    def _left(self) -> float:
-        """Return the bytes that are left for late rows."""
-        if self.max_bytes is None:
-            return float("inf")
-        return self.max_bytes - self.nbytes + self.late_output.rows.nbytes
+    def _beside(self) -> int:
+        """Return the bytes of results that wait and of versions of tables. Late and failed rows make room for all."""
+        held = sum(query.held_bytes for query in self._queries.values())
+        return held + sum(versions.nbytes for versions in self.sources.versions.values())
+
+    def _keep_sides_within(self) -> None:
+        """Drop late and failed rows that leave no room for what has started."""
+        if self.max_bytes is not None:
+            for output in (self.late_output, *(query.failures for query in self._queries.values())):
+                output.keep_within(self._left(output.rows.nbytes))
+
+    def _left(self, taken: int) -> float:
+        """Return the bytes that are left for rows of a side output, which has `taken` bytes."""
+        return float("inf") if self.max_bytes is None else self.max_bytes - self.nbytes + taken
+
+    def _settle_late(self, admitted: Arrivals) -> None:
+        self.late_output.settle(admitted.late, self._left(self.late_output.rows.nbytes), admitted.given)
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -448,8 +465,9 @@ class Engine(Uncopied):
 
     def _take(self, admitted: Arrivals) -> dict[str, pa.Table]:
         """Take arrivals in, the last ones if the input ends with them; see `push`."""
-        if self._gone and self.max_bytes is not None:
-            self._forget_ended()  # now, because what has ended leaves room for this push
+        if self._gone:
+            self._forget_ended()  # now: it is asked nothing more, and leaves room for this push
+        self._note_beside()
         push = placed(admitted, self._position, max(self.newest), self.sources)
         running = (self._running if push.ends else self._visited).values()
         # In the order of their starts, which a restored engine has as well.
@@ -473,7 +491,7 @@ class Engine(Uncopied):
         results = {**self._nothing, **{query.name: table for query, (table, _) in made.items()}}
         if push.ends:
             self._finished = True
-            for running_query in [*changing, *self._paused]:
+            for running_query in dict.fromkeys([*changing, *self._paused]):
                 running_query.finish(push.end)
             self.joins.paused = {}
         new_failed = {query: query.failures.added(batches) for query, (_, batches) in made.items()}
@@ -499,11 +517,14 @@ class Engine(Uncopied):
         self._finish(self._done)
         with ExitStack() as after:
             if late.nbytes or admitted.late:
-                after.callback(self.late_output.settle, admitted.late, self._left(), admitted.given)
+                after.callback(self._settle_late, admitted)
             for running_query, new in reversed(new_failed.items()):
                 if new or running_query.failures.rows.nbytes:
-                    after.callback(running_query.failures.settle, new, float("inf"))
+                    after.callback(self._settle_failed, running_query, new)
         return results
+
+    def _settle_failed(self, query: RunningQuery, new: Mapping[int, FailedBatch]) -> None:
+        query.failures.settle(new, self._left(query.failures.rows.nbytes))
 
     def _finish(self, done: _Done, again: bool = False) -> None:
         """Complete a push that has happened. It may be repeated, with `again`."""
@@ -531,6 +552,10 @@ class Engine(Uncopied):
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None
+
+    def _note_beside(self) -> None:
+        if self.max_bytes is not None:
+            self.joins.beside = self._beside()
 
     @property
     def _paused(self) -> list[RunningQuery]:
@@ -614,10 +639,11 @@ class Engine(Uncopied):
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
-        self._queries, self._started = {query.name: query for query in queries}, len(queries)
+        self._queries, self._started, self._gone = {query.name: query for query in queries}, len(queries), True
         for number, query in enumerate(queries):
             query.number = number
         self.joins.resume()
+        self.joins.bound.check(self.joins.nbytes + self._beside(), "the state of the snapshot")
         self._sort(queries)
 
     # For the queries

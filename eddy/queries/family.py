@@ -134,6 +134,11 @@ class Family:
         self.query = self._made()
 
     @property
+    def own_bytes(self) -> int:
+        """Bytes of its runtime."""
+        return 0 if self.runtime is None else self.runtime._pipeline.nbytes
+
+    @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
         return self._has(WindowKind.RANGE)
@@ -267,8 +272,9 @@ class Family:
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
         self.fresh = False
-        with self.bound.at_work(self.runtime._pipeline):
-            prepared = prepare(self.runtime._pipeline, given, order, None, reading=reading)
+        pipeline = self.runtime._pipeline
+        with self.bound.at_work(lambda: pipeline.nbytes):
+            prepared = prepare(pipeline, given, order, None, reading=reading)
         combinations = self.combinations_of(prepared.results)
         self.seconds += thread_time() - began
         return combinations, prepared

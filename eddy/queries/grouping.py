@@ -65,7 +65,7 @@ class Grouping:
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
             until = version.drain.greatest
         now = push.watermark_at(push.end)
-        with self._bound.at_work(groups):
+        with self._bound.at_work(lambda: groups.nbytes):
             rows, given, done = groups.follow_windows(
                 table,
                 None if now == -FOREVER else now,

@@ -72,6 +72,8 @@ class Joins:
             KeptTable(sources.tables[i]) if i in sources.tables else KeptRows() for i in range(len(sources.streams))
         ]
         """The rows for later starts, for each stream."""
+        self.beside = 0
+        """Bytes of the rest of the engine: results that wait, and versions of tables."""
         self.paused: dict[str, dict[str, list[Need]]] = {}
         """Name of a paused query -> by stream, the rows that it needs to resume."""
 
@@ -121,15 +123,18 @@ class Joins:
             lone = LoneJoin(version, output, self._sources, self._options, self.bound)
             self.serve_alone(lone)
             version.complete_from = self._kept_from(lone.names) if warm else (start or 0)
+            self.bound.check(self.nbytes + self.beside, "the query")
             return version
         new = family_key(query) not in self._families
         version = Version(number, query, start, warm, 0)
         family, grown = self.serve(version)
         if new and not warm:
-            family.fill({}, position)
+            with self.bound.at_work(lambda: family.own_bytes):
+                family.fill({}, position)
         elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
             self._fill(family)
         version.complete_from = family.complete_from if warm else (start or 0)
+        self.bound.check(self.nbytes + self.beside, "the query")
         return version
 
     def keep_for(self, name: str, query: Query, output: Output) -> None:
@@ -143,6 +148,12 @@ class Joins:
         else:
             family = Family(self._sources, query, self._options, self.bound)
             needs = {stream: family.needs(stream) for stream in family.names}
+            counted = [stream for stream, asked in needs.items() if any(need.filter is not None for need in asked)]
+            if counted:
+                raise InputError(
+                    f"query {name!r} cannot pause: stream {counted[0]!r} has a Rows window and a filter, which would"
+                    " have to count its rows meanwhile; stop it and start it again, or give the stream a Range window"
+                )
         self.paused = {**self.paused, name: needs}
 
     def serve(self, version: Version) -> tuple[Family, bool]:
@@ -172,7 +183,8 @@ class Joins:
     def _fill(self, family: Family) -> None:
         """Fill a family anew with the kept rows."""
         rows = {name: self.kept[self._sources.index(name)].rows() for name in family.names}
-        family.fill(rows, self._kept_from(family.names), None if self._clock is None else self._clock.watermark)
+        with self.bound.at_work(lambda: family.own_bytes):  # its new runtime takes the place of the one that it has
+            family.fill(rows, self._kept_from(family.names), None if self._clock is None else self._clock.watermark)
 
     # Pushes
 
@@ -192,7 +204,7 @@ class Joins:
         """Count what the bound leaves before a push or a start. Raises CapacityError for rows that do not fit."""
         if self.bound.max_bytes is not None:
             batches = [] if push is None else push.batches
-            self.bound.begin(self.nbytes, sum(batch.nbytes for batch in batches if batch is not None))
+            self.bound.begin(self.nbytes + self.beside, sum(batch.nbytes for batch in batches if batch is not None))
 
     def prepare_alone(self, push: EnginePush) -> dict[Version, VersionRows]:
         """Compute what versions with joins of their own give in such a push, by the bounds that they have now."""
@@ -223,7 +235,9 @@ class Joins:
     def forget_ended(self) -> None:
         """Drop versions that have ended, and joins without versions. It may be repeated. O(versions)."""
         self.readers = {version: reader for version, reader in self.readers.items() if version.ended is None}
-        self.alone = {version: lone for version, lone in self.alone.items() if version.ended is None}
+        # A handover that is still to begin asks the versions that it replaces.
+        asked = {old for version, lone in self.alone.items() if not lone.begun for old in version.replaces}
+        self.alone = {v: lone for v, lone in self.alone.items() if v.ended is None or v in asked}
         for family in self._families.values():
             family.forget_ended()
         self._families = {key: family for key, family in self._families.items() if family.readers}

@@ -168,7 +168,7 @@ class LoneJoin:
         others  the joins of all versions, those that this one replaces among them
         """
         self._open = None
-        with self._bound.at_work(self.runtime._pipeline):
+        with self._bound.at_work(lambda: self.runtime._pipeline.nbytes):
             return self._prepared(push, kept, others)
 
     def _prepared(self, push: EnginePush, kept: Sequence[KeptRows], others: Mapping[Version, LoneJoin]) -> VersionRows:

@@ -149,8 +149,11 @@ class RunningQuery(Lineage, Uncopied):
         """
         if self.output == "changelog":
             raise InputError(f"query {self.name!r}: a changelog has no pause, because rows leave its answer meanwhile")
-        if not self.live:
-            raise InputError(f"query {self.name!r} is {self.state}; it has nothing to pause")
+        position = self._engine.checked_position(self.name, at)
+        going_on = [version for version in self.live if version.stop is None or version.stop > position]
+        if not going_on or any(version.drain is not None for version in going_on):
+            state = "stops or drains by then" if self.live else f"is {self.state}"
+            raise InputError(f"query {self.name!r} {state}; it has nothing to pause")
         self._engine.pause(self, self.query, lambda: self.pause_at(self._element(at)))
 
     def resume(self, at: int | None = None) -> None:
@@ -246,6 +249,11 @@ class RunningQuery(Lineage, Uncopied):
     def last_element(self) -> int:
         """The position of the newest control element."""
         return self._last_element
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the results that wait."""
+        return sum(table.nbytes for tables in self._held.values() for table in tables)
 
     @property
     def held(self) -> dict[Version, pa.Table]:

@@ -235,7 +235,10 @@ class _EngineReader:
         plans = {(name, number): plan for name, number, plan in self._header["plans"]}
         for q, query in enumerate(running):
             if query.paused:
-                engine.joins.keep_for(query.name, query.query, query.output)
+                try:
+                    engine.joins.keep_for(query.name, query.query, query.output)
+                except InputError as problem:
+                    raise KIND.wrong(str(problem)) from problem
             for version, saved in zip(query.versions, self._header["queries"][q]["versions"], strict=True):
                 if saved["begun"] is not None:
                     self._resume_alone(q, query, version, saved["begun"])
@@ -308,6 +311,8 @@ class _EngineReader:
             resumed.replaces = tuple(by_number[number] for number in numbers)
         ongoing = any(version.ended is None for version in versions)
         _require(ongoing or saved["paused"], f"query {name!r} has stopped")
+        pauses = saved["output"] != "changelog" and all(v.ended is not None or v.stop is not None for v in versions)
+        _require(pauses or not saved["paused"], f"query {name!r} is paused and runs")
         held, waiting = {}, self._queries[q].part("held")
         for entry, version in zip(saved["versions"], versions, strict=True):
             if entry["held"] is not None:

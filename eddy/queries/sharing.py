@@ -77,7 +77,8 @@ class Sharing:
         if not sharing:
             self.pool = None
             return {}
-        with self._bound.at_work(self):
+        # The runtimes of families that begin to share go when their rows are in the shared SteMs.
+        with self._bound.at_work(lambda: self.nbytes + sum(family.own_bytes for family in sharing)):
             self._follow(sharing, rows, push.watermark_at(push.first))
             assert self.pool is not None
             return self.pool.prepare(push)

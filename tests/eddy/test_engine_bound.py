@@ -84,18 +84,19 @@ def test_a_push_that_does_not_fit_has_not_happened(kind: str) -> None:
     assert refused > 3
     assert bounded.nbytes > max_bytes // 4
     assert given > 1000 or kind == "groups"
-    # An engine that has become full goes on when queries stop.
-    again = eddy.Engine.restore(
-        bounded.snapshot(),
-        [eddy.Stream(name, SCHEMA, time="t") for name in "RST"],
-        {f"q{number}": query for number, (query, _) in enumerate(KINDS[kind])},
-    )
-    assert again.max_bytes == max_bytes
-    for running in again.queries.values():
-        running.stop()
-    again.push(rows(chance, LONG, 1000))
-    again.start("more", joined("RS"))
-    again.push(rows(chance, LONG, 1000))
+    # A restored engine may take more bytes. One that has become full goes on when queries stop.
+    sources = [eddy.Stream(name, SCHEMA, time="t") for name in "RST"]
+    queries = {f"q{number}": query for number, (query, _) in enumerate(KINDS[kind])}
+    with pytest.raises(eddy.CapacityError, match="max_bytes"):
+        eddy.Engine.restore(bounded.snapshot(), sources, queries, max_bytes=max_bytes // 8)
+    again = eddy.Engine.restore(bounded.snapshot(), sources, queries, max_bytes=2 * max_bytes)
+    assert again.max_bytes == 2 * max_bytes
+    for engine in (bounded, again):
+        for running in engine.queries.values():
+            running.stop()
+        engine.push(rows(chance, LONG, 1000))
+        engine.start("more", joined("RS"))
+        engine.push(rows(chance, LONG, 1000))
 
 
 def test_a_start_that_does_not_fit_is_refused() -> None:
@@ -112,3 +113,47 @@ def test_a_start_that_does_not_fit_is_refused() -> None:
     assert engine.nbytes <= 2 * MB
     with pytest.raises(eddy.InputError, match="max_bytes is a number of bytes"):
         eddy.Engine([stream("R")], max_bytes=0)
+
+
+def test_a_handover_of_a_changelog_under_a_bound_takes_the_answer_over() -> None:
+    for max_bytes in (None, 16 * MB):
+        engine = eddy.Engine([stream(name) for name in "RS"], max_bytes=max_bytes)
+        running = engine.start("q", joined("RS"), output="changelog")
+        row = {"k": 1, "t": 1, "text": "a"}
+        assert engine.push({"R": [row], "S": [row]})["q"].num_rows == 1
+        running.change(joined("RS"), "handover")
+        assert engine.push({"R": [{**row, "k": 2}]})["q"].num_rows == 0
+
+
+def test_a_query_that_shares_from_now_on_does_not_count_twice() -> None:
+    engine, chance, clock = eddy.Engine([stream(name) for name in "RST"], max_bytes=4 * MB), random.Random(3), 0
+    engine.start("a", joined("RST"))
+    while engine.nbytes < 2.4 * MB:
+        engine.push(rows(chance, clock, 50))
+        clock += 1
+    other = engine.start("b", joined("ST"))
+    engine.push(rows(chance, clock, 1))
+    other.stop()
+    engine.push(rows(chance, clock, 1))
+    assert engine.nbytes <= 4 * MB
+
+
+def test_failed_rows_and_empty_queries_count() -> None:
+    engine = eddy.Engine([stream(name) for name in "RS"], max_bytes=MB)
+    failing = eddy.Query(
+        [stream(name, eddy.Range(2)) for name in "RS"], ["R.k = S.k"], select={"v": "CAST(R.text AS BIGINT)"}
+    )
+    engine.start("q", failing)
+    for clock in range(100):
+        table = [{"k": clock, "t": clock, "text": "z" * 200}] * 5
+        engine.push({"R": table, "S": table})
+        assert engine.nbytes <= MB
+    assert engine["q"].failed_count == 100 * 25
+    small = eddy.Engine([stream(name) for name in "RS"], max_bytes=60_000)
+    small.start("q0", joined("RS"), output="changelog")
+    small.start("q1", joined("RS"), output="changelog")
+    small.start("q2", joined("RS"), output="changelog")
+    with pytest.raises(eddy.CapacityError, match="the query would take the engine to"):
+        small.start("q3", joined("RS"), output="changelog")
+    assert small.nbytes <= 60_000
+    assert list(small.queries) == ["q0", "q1", "q2"]

@@ -129,3 +129,38 @@ def test_what_could_not_resume_does_not_pause() -> None:
         running.pause()
     assert running.state == "running"
     assert engine.history()["event"].to_pylist().count("pause") == 0
+
+
+def test_an_old_handle_leaves_a_paused_query_of_its_name_alone() -> None:
+    engine, row = eddy.Engine(streams()), {"k": 0, "t": 1, "n": 0}
+    old = engine.start("q", joined(9))
+    old.stop()
+    new = engine.start("q", joined(9))
+    engine.push({"R": [row]})
+    new.pause()
+    old.stop()
+    engine.push({"R": [row]}), engine.push({"R": [row]})
+    new.resume()
+    assert engine.push({"S": [row]})["q"].num_rows == 3
+
+
+def test_a_pause_ahead_needs_a_query_that_runs_then() -> None:
+    engine = eddy.Engine(streams())
+    query = engine.start("q", joined(9))
+    query.stop(at=5)
+    for at in (5, 8):
+        with pytest.raises(eddy.InputError, match="stops or drains by then; it has nothing to pause"):
+            query.pause(at)
+    other = engine.start("r", joined(9))
+    other.pause(3)
+    engine.finish()
+    assert engine.history()["event"].to_pylist().count("end of the input") == 2
+
+
+def test_a_filter_that_would_count_rows_meanwhile_has_no_pause() -> None:
+    kept = [eddy.Stream(name, SCHEMA, window=eddy.Rows(3), time="t", filter=lambda batch: [True]) for name in "RS"]
+    engine = eddy.Engine(streams())
+    query = engine.start("q", eddy.Query(kept, ["R.k = S.k"], select=["R.n"]))
+    with pytest.raises(eddy.InputError, match="stream 'R' has a Rows window and a filter"):
+        query.pause()
+    assert query.state == "running"
