@@ -121,9 +121,9 @@ class Engine(Uncopied):
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
         max_bytes: int | None = None,
-        share: bool = True,
         **options: Any,
     ) -> None:
+        share = bool(options.pop("share", True))
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
             raise InputError(
