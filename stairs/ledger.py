@@ -205,6 +205,11 @@ class Ledger:
         self.arrays = arrays
         self._saved = None
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the room for the rows that a push puts out, and for its log."""
+        return self.arrays.rows.nbytes + self.arrays.signs.nbytes + self.arrays.log.nbytes
+
     def release_buffers(self) -> None:
         """Give back the room for the rows that a push puts out, and for its log. Between two pushes."""
         arrays = self.arrays

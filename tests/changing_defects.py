@@ -117,19 +117,6 @@ CHANGING_DEFECTS = (
         queries="changing",
     ),
     Defect(
-        "a warm start does without the rows that no filter let in",
-        (
-            Edit(
-                "eddy/queries/joins.py",
-                "family.complete_from > self._kept_from(family.names) or not family.whole",
-                "family.complete_from > self._kept_from(family.names)",
-            ),
-        ),
-        queries="changing",
-        streams=2,
-        seed=14,
-    ),
-    Defect(
         "rows that only a new version wants stay out",
         (
             Edit(

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import none
 
 from stairs import seeds
 
@@ -58,6 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     """Take what is there before the first test, modules and thousands of tests, out of the sight of the collector."""
+    # Old versions of Hypothesis ask the collector who has the random number generator that their first run makes.
+    given(none())(settings(max_examples=1, database=None)(lambda nothing: None))()
     gc.collect()
     gc.freeze()
 

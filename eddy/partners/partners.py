@@ -95,6 +95,11 @@ class Partners:
         return min((at for at in times if at is not None), default=None)
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of a push, which do not count as state."""
+        return sum(ledger.buffer_bytes for ledger in self.ledgers)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the ledgers and of the rows."""
         as_of = 0 if self.as_of is None else self.as_of.nbytes

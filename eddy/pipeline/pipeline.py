@@ -153,7 +153,7 @@ class Pipeline:
         self._allowance, mine = allowance, ref(self)
         if self.partners is not None:
             # Several joins, each with an allowance of its own: all that follows them asks beside all of them.
-            allowance.parts[:] = [lambda: 0 if (pipeline := mine()) is None else pipeline.used]
+            allowance.parts[:] = [lambda: 0 if (pipeline := mine()) is None else pipeline.state_bytes]
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
@@ -293,6 +293,11 @@ class Pipeline:
     def used(self) -> int:
         """Bytes of all that shares the bound."""
         return self.nbytes + sum(part.nbytes for part in self.beside)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all that shares the bound, without the buffers of a push in partners."""
+        return self.used - (0 if self.partners is None else self.partners.buffer_bytes)
 
     def share_bound(self, join: Join) -> None:
         """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""

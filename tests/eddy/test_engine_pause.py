@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import eddy
@@ -164,3 +165,17 @@ def test_a_filter_that_would_count_rows_meanwhile_has_no_pause() -> None:
     with pytest.raises(eddy.InputError, match="stream 'R' has a Rows window and a filter"):
         query.pause()
     assert query.state == "running"
+
+
+def test_a_handover_has_the_rows_that_no_filter_let_in() -> None:
+    def asked(least: int | None) -> eddy.Query:
+        kept = None if least is None else pc.field("n") >= least
+        inputs = [eddy.Stream(name, SCHEMA, window=eddy.Range(50), time="t", filter=kept) for name in "RS"]
+        return eddy.Query(inputs, ["R.k = S.k"], select=["R.n", "S.n"])
+
+    engine = eddy.Engine(streams())
+    running = engine.start("q", asked(2))
+    engine.push({"R": [{"k": 1, "t": 1, "n": 1}]})
+    running.change(asked(None), "handover")
+    assert running.complete_from == 0
+    assert engine.push({"S": [{"k": 1, "t": 2, "n": 5}]})["q"].to_pylist() == [{"R.n": 1, "S.n": 5}]

@@ -71,8 +71,8 @@ class ProgramRun:
         lives = root / "lives"
         with open(lives, "a") as file:
             file.write(f"{os.getpid()}\n")
-        self._start = len(lives.read_text().splitlines())
-        self._chance = random.Random(f"driver {self._config['seed']} {self._start}")
+        self._start_number = len(lives.read_text().splitlines())
+        self._chance = random.Random(f"driver {self._config['seed']} {self._start_number}")
         self._traps = Traps(root)
         self._kills_before = 0
         """Workers killed when the run began."""
@@ -84,8 +84,8 @@ class ProgramRun:
         self._asked: set[str] = set()
         """The kinds of changes that were requested in the present run."""
         self._fewest_tasks = 1
-        self._regroups = random.Random(f"regroups {self._config['seed']} {self._start}")
-        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._start, None)
+        self._regroups = random.Random(f"regroups {self._config['seed']} {self._start_number}")
+        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._start_number, None)
         self._regrouping = threading.Lock()
         self._record_changes()
         reach = self._points.reach
