@@ -291,7 +291,7 @@ class AsOfJoins:
         return {"logs": logs, "waiting": rows, "signs": signs, "came": came}
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
-        """Resume from the parts of the same joins; the rows are on the shelf. Raises StateError for others."""
+        """Resume from the parts of the same joins; the row store has the rows. Raises StateError for others."""
         self.watermark = -FOREVER if watermark is None else watermark
         for part, log, join in zip(parts.items("logs", len(self.logs)), self.logs, self.joins, strict=True):
             log.load_parts(part, self.row_store.following[join.table])

@@ -35,7 +35,7 @@ class EngineBound:
             raise CapacityError(
                 f"the rows of this push would take the engine from {n_bytes:,} to {n_bytes + rows:,} bytes, and"
                 f" max_bytes is {self.max_bytes:,}: stop queries, narrow their windows, push fewer rows at a time, or"
-                " raise max_bytes"
+                " restore a snapshot of the engine with a larger max_bytes"
             )
         self.nbytes = n_bytes + rows
 

@@ -218,7 +218,7 @@ class Engine(Uncopied):
 
         Raises InputError for the name of a query that has not stopped, a position that has passed, a warm start that
         has no meaning, and an output mode that the query cannot have; QueryError for a query that does not fit the
-        streams, or has a lateness of its own.
+        streams, or has a lateness of its own; CapacityError for one that does not fit into `max_bytes`.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")

@@ -123,7 +123,7 @@ class Joins:
             lone = LoneJoin(version, output, self._sources, self._options, self.bound)
             self.serve_alone(lone)
             version.complete_from = self._kept_from(lone.names) if warm else (start or 0)
-            self.bound.check(self.nbytes + self.beside, "the query")
+            self._check_room()
             return version
         new = family_key(query) not in self._families
         version = Version(number, query, start, warm, 0)
@@ -134,7 +134,7 @@ class Joins:
         elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
             self._fill(family)
         version.complete_from = family.complete_from if warm else (start or 0)
-        self.bound.check(self.nbytes + self.beside, "the query")
+        self._check_room()
         return version
 
     def keep_for(self, name: str, query: Query, output: Output) -> None:
@@ -205,6 +205,11 @@ class Joins:
         if self.bound.max_bytes is not None:
             batches = [] if push is None else push.batches
             self.bound.begin(self.nbytes + self.beside, sum(batch.nbytes for batch in batches if batch is not None))
+
+    def _check_room(self) -> None:
+        """Raise CapacityError if what a start has made is beyond the bound. O(joins) with a bound, O(1) without."""
+        if self.bound.max_bytes is not None:
+            self.bound.check(self.nbytes + self.beside, "the query")
 
     def prepare_alone(self, push: EnginePush) -> dict[Version, VersionRows]:
         """Compute what versions with joins of their own give in such a push, by the bounds that they have now."""

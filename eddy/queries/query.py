@@ -31,7 +31,7 @@ from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
 Finding = Mapping[Family, tuple[PushedCombinations, VersionShares]]
-"""What the join of each family found in a push, and what each version gets of it."""
+"""Family -> the combinations of its join in a push, and the share of each version."""
 
 
 class QueryHost(VersionHost, Protocol):
