@@ -555,7 +555,7 @@ MODELS = {
     "tables": ModelTest(
         _TABLE_FILES,
         "test_any_changes_in_any_order",
-        300,
+        900,
         _TABLE_DEFECTS | _FINAL_DEFECTS,
     ),
     "changes of values": ModelTest(_TABLE_FILES, "test_changes_of_what_the_join_reads", 1, _TWIN_DEFECTS),
