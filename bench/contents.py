@@ -55,6 +55,7 @@ CHAPTERS = (
     ),
     Chapter("As-of joins", "bench.as_of", {"as_of": "A star of versioned tables, and other ways to follow it"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
+    Chapter("Load shedding", "bench.shedding", {"shedding": "A burst, with and without cheaper versions of a query"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
         "The JISC paper",

@@ -31,6 +31,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
     "changes-drift": {"window": 1_000, "push": 500, "pushes": 1},
     "sharing": {"window": 500, "push": 500, "pushes": 1, "graphs": 2, "keys": 500},
     "filters": {"rows": 2_000},
+    "shedding": {"seconds": 0.5, "window": 0.05},
     "placement-spark": {"streams": 4, "rows": 1_000},
     "placement-spark-costs": {"joins": 3},
     "placement-stream": {"streams": 4, "rows": 100, "batches": 2},

@@ -197,7 +197,7 @@ def in_logged_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatena
 
 
 def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callable[Concatenate[Any, P], T]:
-    name = method.__name__
+    name = method.__name__.lstrip("_")
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
 from eddy.queries.alone import Output
 from eddy.queries.bound import EngineBound
+from eddy.queries.changes import How
 from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import ElementHistory, Event
@@ -26,6 +28,7 @@ from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import RunningQuery
 from eddy.queries.restoring import restored
 from eddy.queries.savepoint import AttributeSavepoint
+from eddy.queries.shedding import Shedding
 from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.snapshot import engine_snapshot
 from eddy.queries.sources import EnginePush, Sources, placed
@@ -158,6 +161,7 @@ class Engine(Uncopied):
         self._done: _Done | None = None
         self._position = self._started = 0
         self._finished = False
+        self._shedding: Shedding | None = None
 
     @property
     def _unsettled(self) -> bool:
@@ -271,6 +275,41 @@ class Engine(Uncopied):
         self._sort([query])
         self._undo = None
 
+    @in_turn
+    def shed_load(
+        self,
+        deadline: float | timedelta | None,
+        steps: Mapping[str, Sequence[Query | None]] | None = None,
+        *,
+        how: How = "handover",
+        patience: int = 3,
+        calm: int = 10,
+    ) -> None:
+        """Run cheaper versions of queries while pushes take longer than a deadline, and the full ones otherwise.
+
+        deadline  a timedelta, or seconds, that a push may take; None ends it, and the queries stay as they are
+        steps     by query its versions, the full one first, then cheaper ones: narrower windows, a sample of the keys,
+                  fewer columns; None as the last one: a pause. The query runs one of them. The first query of the
+                  mapping gives way first, and is restored last
+        how       the kind of change between two versions, with its guarantees
+        patience  as many late pushes one after the other lead to a step down
+        calm      as many pushes that would have been in time at the version above, with a fifth to spare, lead to a
+                  step up; twice as many after each step up that had to be taken back
+
+        The engine steps after a push, between two arrivals; `history()` has each step, `metrics()["shedding"]` the
+        deadline and the steps. A step that the engine refuses is logged, and tried again later. A query that its user
+        changes to another version is left alone. A snapshot has no steps: call `shed_load` after `Engine.restore`.
+        Raises InputError for steps that can never be taken, and QueryError for versions that do not fit the streams.
+        """
+        if deadline is None:
+            self._shedding = None
+            return
+        shedding = Shedding(self._queries, self.sources, deadline, steps or {}, how, patience, calm)
+        for name, versions in (steps or {}).items():
+            if versions[-1] is None and versions[-2] is not None:
+                self.joins.needs_to_resume(name, versions[-2], self._queries[name].output)
+        self._shedding = shedding
+
     def _sort(self, queries: Sequence[RunningQuery]) -> None:
         """Note which of these queries run on, and which of those each push visits. O(all queries); O(1) for none."""
         if not queries:
@@ -329,6 +368,8 @@ class Engine(Uncopied):
                       `seconds` of its pushes until results were shared out
         queries       by name: `state`, `results` and `failed` rows so far, and the `filter_seconds` of conditions that
                       are asked for this query alone
+        shedding      the `deadline`, the `seconds` of the last push, and by query the number of its step (`shed_load`),
+                      None where it runs another version; None without a deadline
         """
         readers = self.joins.readers
         queries = {
@@ -349,6 +390,7 @@ class Engine(Uncopied):
             "shared_bytes": self.joins.shared_bytes,
             "joins": self.joins.figures({query.name: query.live for query in self._running.values()}),
             "queries": queries,
+            "shedding": None if self._shedding is None else self._shedding.figures(self._queries),
         }
 
     @property
@@ -425,7 +467,6 @@ class Engine(Uncopied):
 
     # Pushes
 
-    @in_turn
     def push(
         self,
         batches: Mapping[str, object],
@@ -445,6 +486,16 @@ class Engine(Uncopied):
         returns them. Raises InputError for rows that do not fit the streams, and for a function of a query that fails.
         After any exception the push has happened in whole or not at all: `position` and `last_push` report which.
         """
+        before, began = self.position, perf_counter()
+        results = self._push(batches, order, watermark, atomic)
+        if self._shedding is not None:
+            self._shedding.note(self._queries, perf_counter() - began, self._position - before)
+        return results
+
+    @in_turn
+    def _push(
+        self, batches: Mapping[str, object], order: object, watermark: int | None, atomic: bool
+    ) -> dict[str, pa.Table]:
         if self._finished:
             raise InputError("the input has ended: finish() was called; make a new engine for more rows")
         return self._take(self.sources.admit(batches, order, self.clock, watermark, atomic))

@@ -139,22 +139,27 @@ class Joins:
 
     def keep_for(self, name: str, query: Query, output: Output) -> None:
         """Keep the rows with which a query can start warm while it is paused. Raises InputError if none can."""
+        self.paused = {**self.paused, name: self.needs_to_resume(name, query, output)}
+
+    def needs_to_resume(self, name: str, query: Query, output: Output) -> dict[str, list[Need]]:
+        """Return by stream the rows that a query needs to start warm. Raises InputError for a query that cannot."""
+        if output == "changelog":
+            raise InputError(f"query {name!r}: a changelog has no pause, because rows leave its answer meanwhile")
         if is_alone(query, output):
             try:
                 lone = LoneJoin(Version(0, query, None, True, 0), output, self._sources, self._options, self.bound)
             except InputError as problem:
                 raise InputError(f"query {name!r} cannot pause, because it could not resume: {problem}") from None
-            needs = {stream: lone.needs(stream) for stream in lone.names}
-        else:
-            family = Family(self._sources, query, self._options, self.bound)
-            needs = {stream: family.needs(stream) for stream in family.names}
-            counted = [stream for stream, asked in needs.items() if any(need.filter is not None for need in asked)]
-            if counted:
-                raise InputError(
-                    f"query {name!r} cannot pause: stream {counted[0]!r} has a Rows window and a filter, which would"
-                    " have to count its rows meanwhile; stop it and start it again, or give the stream a Range window"
-                )
-        self.paused = {**self.paused, name: needs}
+            return {stream: lone.needs(stream) for stream in lone.names}
+        family = Family(self._sources, query, self._options, self.bound)
+        needs = {stream: family.needs(stream) for stream in family.names}
+        counted = [stream for stream, asked in needs.items() if any(need.filter is not None for need in asked)]
+        if counted:
+            raise InputError(
+                f"query {name!r} cannot pause: stream {counted[0]!r} has a Rows window and a filter, which would"
+                " have to count its rows meanwhile; stop it and start it again, or give the stream a Range window"
+            )
+        return needs
 
     def serve(self, version: Version) -> tuple[Family, bool]:
         """Add a version to its family; return the family, and whether the family must be filled."""

@@ -140,19 +140,24 @@ class Lineage:
         self.paused = False
         self._note(event or how + " stop", position)
 
-    def pause_at(self, position: int) -> None:
-        """Stop all versions at a position, until `continue_at`. The caller keeps the rows of their windows."""
-        self.stop_at("immediate", position, "pause")
+    def pause_at(self, position: int, why: str = "") -> None:
+        """Stop all versions at a position, until `continue_at`. The caller keeps the rows of their windows.
+
+        why   as in `change_at`
+        """
+        self.stop_at("immediate", position, why + "pause")
         self.paused = True
 
-    def continue_at(self, position: int) -> None:
-        """Start the newest version again at a position, warm."""
+    def continue_at(self, position: int, why: str = "") -> None:
+        """Start the newest version again at a position, warm; `why` as in `change_at`."""
         self._versions = [*self._versions, self._made(self._versions[-1].number + 1, self.query, position, True)]
         self.paused = False
-        self._note("resume", position)
+        self._note(why + "resume", position)
 
-    def change_at(self, query: Query, how: How, position: int) -> None:
+    def change_at(self, query: Query, how: How, position: int, why: str = "") -> None:
         """Replace the newest version at a position; older ones stop or drain as the kind says.
+
+        why   precedes the element in the history
 
         Where all versions have stopped before the position, the new one starts there, fresh. Raises InputError for a
         drain that can never end; QueryError for a query that does not fit the streams, or whose results cannot be in
@@ -184,7 +189,7 @@ class Lineage:
             if not kind.at_result:
                 self.end(link, position)
         self._versions, self.paused = [*self._versions, new], False
-        self._note(f"{how} change", position)
+        self._note(f"{why}{how} change", position)
         if starts and not warm and (kind.waits or kind.warm):
             self._note_start(new)
 

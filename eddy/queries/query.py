@@ -147,14 +147,15 @@ class RunningQuery(Lineage, Uncopied):
         query. Raises InputError for a query that cannot start warm (docs/guide/queries.md), such as a changelog, and
         for one that has stopped; and as `stop`.
         """
-        if self.output == "changelog":
-            raise InputError(f"query {self.name!r}: a changelog has no pause, because rows leave its answer meanwhile")
+        self._pause(at, "")
+
+    def _pause(self, at: int | None, why: str) -> None:
         position = self._engine.checked_position(self.name, at)
         going_on = [version for version in self.live if version.stop is None or version.stop > position]
         if not going_on or any(version.drain is not None for version in going_on):
             state = "stops or drains by then" if self.live else f"is {self.state}"
             raise InputError(f"query {self.name!r} {state}; it has nothing to pause")
-        self._engine.pause(self, self.query, lambda: self.pause_at(self._element(at)))
+        self._engine.pause(self, self.query, lambda: self.pause_at(self._element(at), why))
 
     def resume(self, at: int | None = None) -> None:
         """Continue a query that was paused: results whose last component arrives from the position on.
@@ -162,9 +163,12 @@ class RunningQuery(Lineage, Uncopied):
         Their other components may have come before the pause or during it. Raises InputError for a query that is not
         paused, and as `stop`.
         """
+        self._resume(at, "")
+
+    def _resume(self, at: int | None, why: str) -> None:
         if not self.paused:
             raise InputError(f"query {self.name!r} is {self.state}, not paused")
-        self._engine.give(self, lambda: self.continue_at(self._element(at)))
+        self._engine.give(self, lambda: self.continue_at(self._element(at), why))
 
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
         """Replace the query by another one, over the same streams of the engine or others of them.
@@ -178,6 +182,9 @@ class RunningQuery(Lineage, Uncopied):
         forgotten or whose name another one has; QueryError for a query that does not fit the streams, or whose results
         cannot be in one table with those of the old one. Then nothing has changed.
         """
+        self._change(query, how, at, "")
+
+    def _change(self, query: Query, how: How, at: int | None, why: str) -> None:
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
         if not self.live and self._engine.queries.get(self.name) is not self:
@@ -187,7 +194,7 @@ class RunningQuery(Lineage, Uncopied):
         position = self._engine.checked_position(self.name, at)
         for version in [live for live in self.live if live.stop is None or live.stop > position]:
             check_change(self.name, version.query, query, how, self.output, self._engine.sources)
-        self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
+        self._engine.give(self, lambda: self.change_at(query, how, self._element(at), why))
         self.failures.follow(query)
         log_endless(f"query {self.name!r}", query.endless)
 
@@ -198,6 +205,22 @@ class RunningQuery(Lineage, Uncopied):
         before a snapshot is not in the engine that is restored from it.
         """
         self.change(self.query, "immediate", at)
+
+    def step(self, query: Query | None, how: How, direction: str) -> None:
+        """Take a step of load shedding, before the next arrival; None is a pause. See `eddy.queries.shedding`."""
+        why = f"step {direction}, "
+        if query is None:
+            self._pause(None, why)
+        elif self.paused:
+            self._resume(None, why)
+        else:
+            self._change(query, how, None, why)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether more than one version runs, because a change is under way."""
+        now = self._engine.position
+        return sum(version.start is not None and version.start <= now for version in self.live) > 1
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         return self._engine.make(number, query, start, warm, self.output)
