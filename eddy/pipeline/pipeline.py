@@ -45,7 +45,7 @@ from eddy.query.query import Query
 from eddy.query.result_key import result_key
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
-from eddy.results.modes import takes_back
+from eddy.results.modes import UNORDERED, takes_back
 from eddy.results.results import Results
 from eddy.routing.policies import Policy, PolicyName
 from eddy.routing.router import make_policy
@@ -511,10 +511,7 @@ def _groups_of(query: Query, options: RuntimeOptions, allowance: Allowance) -> G
         if getattr(options, name):
             raise InputError(f"{name} is for the results of a join, and this query has aggregates: leave it out")
     if options.ordered:
-        raise InputError(
-            "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
-            " windows: leave it out, and sort the groups of a window by a column"
-        )
+        raise InputError(UNORDERED)
     # The first rows of groups follow from all changes of groups, whatever is put out.
     output = "changelog" if query.ranking is not None and takes_back(options.output) else options.output
     groups = Groups(query, output, options.bounded, allowance)

@@ -91,7 +91,7 @@ class Engine(Uncopied):
               CapacityError, and the engine is as before. Snapshots keep it. O(joins) for each push
     share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
               states for each join graph (docs/guide/queries.md)
-    options   of the runtimes, as in `Runtime`: strategy, policy, statistics
+    options   of the runtimes, as in `Runtime`: strategy, policy, statistics, bounded
 
     The queries have streams of the same names, schemas and time columns, each with windows, filters and selected
     columns of its own, and no lateness. All see the same arrivals in the same order. Arrivals are numbered from 0 over
@@ -127,11 +127,11 @@ class Engine(Uncopied):
         **options: Any,
     ) -> None:
         share = bool(options.pop("share", True))
-        wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
+        wrong = sorted(set(options) - {"strategy", "policy", "statistics", "bounded"})
         if wrong:
             raise InputError(
                 f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, late,"
-                " late_rows, max_bytes, share, strategy, policy and statistics"
+                " late_rows, max_bytes, share, strategy, policy, statistics and bounded"
             )
         self.sources = Sources(streams, lateness, watermark, idle_after, alone=True, late=late, late_rows=late_rows)
         self.clock = self.sources.clock()
@@ -209,7 +209,14 @@ class Engine(Uncopied):
 
     @in_turn
     def start(
-        self, name: str, query: Query, *, at: int | None = None, warm: bool = False, output: Output = "append"
+        self,
+        name: str,
+        query: Query,
+        *,
+        at: int | None = None,
+        warm: bool = False,
+        output: Output = "append",
+        ordered: bool = False,
     ) -> RunningQuery:
         """Start a query under a name.
 
@@ -219,10 +226,12 @@ class Engine(Uncopied):
               returned query says from which position that is all
         output  as in `Runtime`; changes keep it. A changelog, a query with branches or tables and some others have a
                 join of their own, and not all changes (docs/guide/queries.md)
+        ordered  as in `Runtime`: the results of each version come in the order of their timestamps, also those of one
+                 arrival. Changes keep it
 
         Raises InputError for the name of a query that has not stopped, a position that has passed, a warm start that
-        has no meaning, and an output mode that the query cannot have; QueryError for a query that does not fit the
-        streams, or has a lateness of its own; CapacityError for one that does not fit into `max_bytes`.
+        has no meaning, and an output mode or an order that the query cannot have; QueryError for a query that does not
+        fit the streams, or has a lateness of its own; CapacityError for one that does not fit into `max_bytes`.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
@@ -230,7 +239,7 @@ class Engine(Uncopied):
         position = self.checked_position(name, at)
         self._note_beside()
         self._begin()
-        version = self.make(0, query, position, warm, output)
+        version = self.make(Version(0, query, position, warm, 0, ordered=bool(ordered)), output)
         started = RunningQuery(self, name, version, output)
         started.number = self._started
         self._started += 1
@@ -246,7 +255,8 @@ class Engine(Uncopied):
         self._sort([started])
         self._undo = None
         self._keep_sides_within()
-        log_endless(f"query {name!r}", query.endless)
+        if not self.options.get("bounded"):
+            log_endless(f"query {name!r}", query.endless)
         return started
 
     @in_turn
@@ -713,9 +723,9 @@ class Engine(Uncopied):
         return query.failures.table()
 
     @in_turn
-    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
-        """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
-        self.joins.change_plan(join, plan)
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
+        """Run a join by another plan from now on; see `RunningQuery.transition`."""
+        self.joins.change_plan(join, plan, store)
 
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element; None is the next arrival. Raises InputError for one in the past."""
@@ -730,9 +740,9 @@ class Engine(Uncopied):
             )
         return position
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
-        """Return a version of a query that owns results from a position on; see `Joins.make`."""
-        return self.joins.make(number, query, start, warm, output, self.position)
+    def make(self, version: Version, output: Output = "append") -> Version:
+        """Return a new version of a query, with a join that finds its results; see `Joins.make`."""
+        return self.joins.make(version, output, self.position)
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""

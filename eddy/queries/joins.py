@@ -30,6 +30,7 @@ from eddy.queries.sharing import Sharing
 from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.query.query import Query
+from eddy.results.modes import UNORDERED
 from eddy.routing.plan_change import ASKED_FOR, change_plan
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
@@ -109,24 +110,25 @@ class Joins:
 
     # Versions
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output, position: int) -> Version:
-        """Make a version of a query that owns results from a start on, and a join that finds them; return the version.
+    def make(self, version: Version, output: Output, position: int) -> Version:
+        """Make a join that finds the results of a new version, which owns them from its start on; return the version.
 
         position   that of the next arrival
 
-        Raises QueryError for a query that does not fit the streams.
+        Raises QueryError for a query that does not fit the streams, and InputError for one that cannot start so.
         """
+        query, start, warm = version.query, version.start, version.warm
         self._sources.check(query)
         self.count_bytes()
         if is_alone(query, output):
-            version = Version(number, query, start, warm, 0)
             lone = LoneJoin(version, output, self._sources, self._options, self.bound)
             self.serve_alone(lone)
             version.complete_from = self._kept_from(lone.names) if warm else (start or 0)
             self._check_room()
             return version
         new = family_key(query) not in self._families
-        version = Version(number, query, start, warm, 0)
+        if version.ordered and query.aggregation is not None:
+            raise InputError(UNORDERED)
         family, grown = self.serve(version)
         if new and not warm:
             with self.bound.at_work(lambda: family.own_bytes):
@@ -295,16 +297,26 @@ class Joins:
             return join.runtime.plan
         return (join.tree or default_plan(join.query.graph)).text(join.query.graph.names)
 
-    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
-        """Change the plan of a join. Raises PlanError if `plan` is not a plan of the streams of the join."""
-        if isinstance(join, LoneJoin):
-            join.runtime.transition(plan)
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
+        """Change the plan of a join.
+
+        store   inner states to store, as in `Runtime.transition`; a join over shared SteMs has none
+
+        Raises PlanError if `plan` is not a plan of the streams of the join, and InputError for states that it cannot
+        have.
+        """
+        if join.runtime is not None:
+            join.runtime.transition(plan, store=store)
             return
+        assert isinstance(join, Family)
+        if store is not None:
+            raise InputError(
+                "store: a join over shared SteMs has no stored states, and the first push decides whether SteMs are"
+                " shared; leave store out, or make the engine with share=False"
+            )
         shared = self.sharing.join(join)
         if shared is not None:
             change_plan(shared, read_plan(plan, join.query.graph), None, ASKED_FOR, False)
-        elif join.runtime is not None:
-            join.runtime.transition(plan)
         else:  # the next push makes the join
             join.tree = read_plan(plan, join.query.graph)
 

@@ -31,8 +31,8 @@ class VersionHost(Protocol):
     @property
     def position(self) -> int: ...
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of a query that owns results from a position on. Raises QueryError if it does not fit."""
+    def make(self, version: Version) -> Version:
+        """Return a new version of a query, ready to run. Raises QueryError if it does not fit the streams."""
 
     def drain(self, version: Version, position: int) -> None:
         """Begin to drain a version at a position."""
@@ -220,7 +220,7 @@ class Lineage:
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of the query; see `VersionHost.make`."""
-        return self.host.make(number, query, start, warm)
+        return self.host.make(Version(number, query, start, warm, 0))
 
     def require_ends(self, what: str) -> None:
         """Raise InputError unless the windows of all live versions let a drain end."""

@@ -128,7 +128,9 @@ class LoneJoin:
 
     def _made(self, plan: str | None = None) -> Runtime:
         with endless_told():
-            return self._bound.cover(Runtime(self.query, plan, output=self.output, **self._options))
+            return self._bound.cover(
+                Runtime(self.query, plan, output=self.output, ordered=self.version.ordered, **self._options)
+            )
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,8 +77,8 @@ class QueryHost(VersionHost, Protocol):
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element. Raises InputError for one in the past."""
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
-        """Return a version of a query that owns results from a position on."""
+    def make(self, version: Version, output: Output = "append") -> Version:
+        """Return a new version of a query, with a join that finds its results."""
 
     def groups_of(self, query: RunningQuery) -> pa.Table:
         """Return the open windows of a query."""
@@ -86,7 +86,7 @@ class QueryHost(VersionHost, Protocol):
     def failed_of(self, query: RunningQuery) -> pa.Table:
         """Return the failed rows of a query, and store none."""
 
-    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
         """Run a join by another plan from now on."""
 
     def resume_at(
@@ -108,6 +108,8 @@ class RunningQuery(Lineage, Uncopied):
         self._engine = engine
         self.output: Output = output
         """Whether each result comes once, "append", or a changelog."""
+        self.ordered = version.ordered
+        """Whether the results of one arrival have a defined order."""
         self._held: dict[Version, list[pa.Table]] = {}
         self.n_results = self.number = 0
         """The results so far, and its place among the queries that have started."""
@@ -196,7 +198,8 @@ class RunningQuery(Lineage, Uncopied):
             check_change(self.name, version.query, query, how, self.output, self._engine.sources)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at), why))
         self.failures.follow(query)
-        log_endless(f"query {self.name!r}", query.endless)
+        if not self._engine.options.get("bounded"):
+            log_endless(f"query {self.name!r}", query.endless)
 
     def restart(self, at: int | None = None) -> None:
         """Start the query afresh: from the position on, its results are those of rows from there on.
@@ -223,7 +226,8 @@ class RunningQuery(Lineage, Uncopied):
         return sum(version.start is not None and version.start <= now for version in self.live) > 1
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        return self._engine.make(number, query, start, warm, self.output)
+        version = Version(number, query, start, warm, 0, ordered=self.ordered)
+        return self._engine.make(version, self.output)
 
     def _element(self, at: int | None) -> int:
         """Return the position of a control element. Raises InputError for one that cannot be."""
@@ -307,14 +311,16 @@ class RunningQuery(Lineage, Uncopied):
         """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
         return self._engine.joins.plan_of(self._join())
 
-    def transition(self, plan: str) -> None:
+    def transition(self, plan: str, store: Iterable[str] | None = None) -> None:
         """Run the join of the newest version by another plan from now on, on live state; queries that share it follow.
 
         plan   as in `Runtime`, over the streams of the query, such as "(R S) T"
+        store  as in `Runtime.transition`, for a join with SteMs of its own
 
-        Results do not change. Raises InputError once the query has stopped, and PlanError for a plan that is none.
+        Results do not change. Raises InputError once the query has stopped and for states of a join that has none, and
+        PlanError for a plan that is none.
         """
-        self._engine.change_plan(self._join(), plan)
+        self._engine.change_plan(self._join(), plan, None if store is None else tuple(store))
 
     def _join(self) -> Family | LoneJoin:
         if not self.live:

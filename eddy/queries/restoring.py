@@ -283,6 +283,9 @@ class _EngineReader:
         _require(begun or not runtime.position, f"{where} has rows from before its start")
         _require(runtime.max_bytes == self._header["max_bytes"], f"{where} has another bound on its bytes")
         _require(not runtime._pipeline.finished, f"the input of {where} has ended")
+        kept = runtime._pipeline.options
+        _require(kept.ordered == version.ordered, f"{where} has results in another order")
+        _require(kept.bounded == bool(engine.options.get("bounded")), f"{where} waits for another end")
         timed = begun and runtime._pipeline.clock is not None
         over = version.ended is not None
         _require(over or runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
@@ -298,6 +301,7 @@ class _EngineReader:
             _require({old, new} <= set(numbers) and old < new, f"query {name!r} has a change from {old} to {new}")
         for entry, query in zip(saved["versions"], queries, strict=True):
             versions.append(self._version(name, entry, query, links))
+            versions[-1].ordered = saved["ordered"]
         by_number = {version.number: version for version in versions}
         running_query = RunningQuery(self._engine, name, versions[-1], saved["output"])
         for resumed in versions:

@@ -31,12 +31,13 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
 from stairs.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 7, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 8, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
     "statistics": boolean,
     "decide_every": integer(1, 1 << 62),
+    "bounded": boolean,
 }
 """Options of the joins, and the form of each; None for those of which an engine has the default."""
 _COUNT = integer(0, 1 << 62)
@@ -77,6 +78,7 @@ FORM = fields(
                     "results": _COUNT,
                     "element": _COUNT,
                     "paused": boolean,
+                    "ordered": boolean,
                     "versions": list_of(
                         fields(
                             {
@@ -193,6 +195,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
                 "results": query.n_results,
                 "element": query.last_element,
                 "paused": query.paused,
+                "ordered": query.ordered,
                 "versions": versions,
                 "successions": links,
             }

@@ -47,6 +47,7 @@ class Version:
     ended          the position from which it has no more results, None while it may have some
     complete_from  the position from which all rows were kept, if the start is a warm one
     replaces       the versions to which it is the handover
+    ordered        whether its results come in the order of their timestamps, also those of one arrival
     """
 
     number: int
@@ -59,6 +60,7 @@ class Version:
     over: int | None = None
     ended: int | None = None
     replaces: tuple[Version, ...] = ()
+    ordered: bool = False
 
     @property
     def bounds(self) -> tuple[int | None, int | None, int | None]:

@@ -33,6 +33,10 @@ class VersionShares:
         faults: Mapping[Reader[Any], Faults] = MappingProxyType({}),
     ) -> None:
         self._combinations = combinations
+        rows = {
+            reader: combinations.ranked(reader.query.graph.names, accepted) if reader.version.ordered else accepted
+            for reader, accepted in rows.items()
+        }
         self._rows = dict(rows)
         self._tables: dict[Reader[Any], pa.Table] = {}
         self._faults = {reader: dict(failing) for reader, failing in faults.items()}
@@ -68,7 +72,7 @@ class VersionShares:
         return list(dict.fromkeys([*self._tables, *self._faults]))
 
     def rows(self, reader: Reader[Any]) -> npt.NDArray[np.int64]:
-        """Return the numbers of the found rows that belong to a version, ascending."""
+        """Return the numbers of the found rows that belong to a version, in the order of its results."""
         rows = self._rows.get(reader, np.zeros(0, np.int64))
         return np.arange(len(self._combinations)) if rows is None else rows
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 from stairs.errors import InputError
 
 OUTPUTS = ("append", "changelog", "upsert")
+UNORDERED = (
+    "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
+    " windows: leave it out, and sort the groups of a window by a column"
+)
+"""Why groups cannot be ordered."""
 
 
 def check_output(output: str) -> None:

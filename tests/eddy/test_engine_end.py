@@ -12,18 +12,19 @@ import pytest
 import eddy
 from eddy import agg
 from eddy.queries.alone import Output
+from eddy.streams.windows import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 GROUPED: dict[str, Any] = {"group_by": ["R.k"], "aggregates": {"c": agg.count(), "m": agg.max("S.n")}}
 
 
-def streams(*windows: eddy.Range | eddy.Rows) -> list[eddy.Stream]:
+def streams(*windows: Window) -> list[eddy.Stream]:
     return [eddy.Stream(name, SCHEMA, window=window, time="t") for name, window in zip("RS", windows, strict=False)]
 
 
-def branched(how: Any, *windows: eddy.Range | eddy.Rows, **more: Any) -> eddy.Query:
+def branched(how: Any, *windows: Window, on: str = "R.k = S.k", **more: Any) -> eddy.Query:
     r, s = streams(*windows)
-    return eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], how)], **more)
+    return eddy.Query([r], branches=[eddy.Branch([s], [on], how)], **more)
 
 
 PAIRS = {"r": "R.n", "s": "S.n"}
@@ -42,28 +43,38 @@ QUERIES: dict[str, tuple[eddy.Query, Output]] = {
     "anti": (branched("anti", eddy.Rows(2), eddy.Rows(1), select=["R.n"]), "append"),
     "taken back": (eddy.Query(streams(eddy.Range(5), eddy.Range(3)), ["R.k = S.k"], select=PAIRS), "changelog"),
 }
+ENDLESS = eddy.Unbounded(), eddy.Unbounded()
+BOUNDED: dict[str, tuple[eddy.Query, Output]] = {
+    **QUERIES,
+    "left at last": (branched("left", *ENDLESS, select=PAIRS), "append"),
+    "anti at last": (branched("anti", *ENDLESS, on="R.n = S.n", select=["R.n"]), "append"),
+    "all groups": (eddy.Query(streams(*ENDLESS), ["R.k = S.k"], **GROUPED), "append"),
+    "first": (eddy.Query(streams(*ENDLESS), ["R.k = S.k"], top=eddy.Top(2, ["R.k"], ["R.n", "S.n"])), "append"),
+}
+"""Also queries whose append output comes with the end of the input."""
 
 
 def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
+@pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("restored", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_each_query_gives_what_a_runtime_of_its_own_gives(seed: int, restored: bool) -> None:
-    chance = random.Random(seed)
+def test_each_query_gives_what_a_runtime_of_its_own_gives(seed: int, restored: bool, bounded: bool) -> None:
+    chance, drawn = random.Random(seed), BOUNDED if bounded else QUERIES
     sources = [eddy.Stream(name, SCHEMA, time="t") for name in "RS"]
-    engine = eddy.Engine(sources, share=chance.random() < 0.5)
+    engine = eddy.Engine(sources, share=chance.random() < 0.5, bounded=bounded)
     runtimes = {}
-    for name, (query, output) in QUERIES.items():
+    for name, (query, output) in drawn.items():
         engine.start(name, query, output=output)
-        runtimes[name] = eddy.Runtime(query, output=output)
+        runtimes[name] = eddy.Runtime(query, output=output, bounded=bounded)
     watermark, clock, total = 0, 0, Counter[str]()
 
     def push(batches: dict[str, list[dict[str, Any]]], order: list[int]) -> None:
         results = engine.push(batches, order, watermark=watermark)
         for name, runtime in runtimes.items():
-            timed = QUERIES[name][0].graph.timed
+            timed = drawn[name][0].graph.timed
             wanted = runtime.push(batches, order, watermark=watermark if timed else None)
             assert rows_of(results[name]) == rows_of(wanted), name
             total[name] += wanted.num_rows
@@ -80,7 +91,7 @@ def test_each_query_gives_what_a_runtime_of_its_own_gives(seed: int, restored: b
         push(rows, order)
         if restored and chance.random() < 0.3:
             saved = engine.snapshot()
-            engine = eddy.Engine.restore(saved, sources, {name: query for name, (query, _) in QUERIES.items()})
+            engine = eddy.Engine.restore(saved, sources, {name: query for name, (query, _) in drawn.items()})
             assert engine.snapshot() == saved
     results = engine.finish()
     for name, runtime in runtimes.items():

@@ -30,8 +30,8 @@ def joined(size: int, **more: Any) -> eddy.Query:
     return eddy.Query(streams(size), ["R.k = S.k"], select=["R.n", "S.n"], **more)
 
 
-class Pushes:
-    """Pushes to an engine of which the test says how long each takes, in seconds."""
+class TimedPushes:
+    """TimedPushes to an engine of which the test says how long each takes, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, engine: eddy.Engine) -> None:
         self.engine, self.now, self.seconds, self.reads, self.tick = engine, 0.0, 0.0, 0, 0
@@ -53,19 +53,19 @@ def rows_of(tick: int, n_rows: int) -> dict[str, list[dict[str, int]]]:
 
 
 def steps(engine: eddy.Engine) -> dict[str, int | None]:
-    found: dict[str, int | None] = engine.metrics()["shedding"]["steps"]
-    return found
+    now: dict[str, int | None] = engine.metrics()["shedding"]["steps"]
+    return now
 
 
 def events(engine: eddy.Engine) -> list[tuple[str, str]]:
     return [(row["query"], row["event"]) for row in engine.history().to_pylist() if "start" not in row["event"]]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, **queries: eddy.Query) -> tuple[eddy.Engine, Pushes]:
+def started(monkeypatch: pytest.MonkeyPatch, **queries: eddy.Query) -> tuple[eddy.Engine, TimedPushes]:
     engine = eddy.Engine(streams())
     for name, query in queries.items():
         engine.start(name, query)
-    return engine, Pushes(monkeypatch, engine)
+    return engine, TimedPushes(monkeypatch, engine)
 
 
 def test_late_pushes_step_down_and_early_ones_up(monkeypatch: pytest.MonkeyPatch) -> None:

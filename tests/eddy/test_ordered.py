@@ -90,6 +90,64 @@ def test_windows_of_rows_over_the_results_are_the_same_under_all_strategies() ->
     assert all(order == orders[0] for order in orders)
 
 
+WIDE = pa.schema([*KEYS, ("n", pa.int64())])
+KINDS = ["own SteMs", "shared SteMs", "changelog"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_query_of_an_engine_has_the_order_of_a_runtime(kind: str, restored: bool) -> None:
+    """Two queries of one join name its streams in different orders; plans change, and the engine is restored."""
+    random = Random(6)
+    streams = [Stream(name, WIDE, window=Rows(6)) for name in "RST"]
+    output = "changelog" if kind == "changelog" else "append"
+    queries = {
+        "RST": Query(streams, JOIN, select=["R.n", "S.n", "T.n"]),
+        "TRS": Query([streams[i] for i in (2, 0, 1)], JOIN, select=["R.n", "S.n", "T.n"]),
+        **({"RS": Query(streams[:2], JOIN[:1], select=["R.n", "S.n"])} if kind == "shared SteMs" else {}),
+    }
+    engine = eddy.Engine([Stream(name, WIDE) for name in "RST"])
+    runtimes = {name: Runtime(query, ordered=True, output=output) for name, query in queries.items()}  # type: ignore[arg-type]
+    for name, query in queries.items():
+        assert engine.start(name, query, output=output, ordered=True).ordered  # type: ignore[arg-type]
+    n, seen = 0, 0
+    for step in range(STEPS):
+        rows: dict[str, list[dict[str, int]]] = {name: [] for name in "RST"}
+        order = [random.randrange(3) for _ in range(15)]
+        for i in order:
+            rows["RST"[i]].append({"k": random.randrange(2), "n": n})
+            n += 1
+        results = engine.push(rows, order)
+        for name, runtime in runtimes.items():
+            streams_of = [stream.name for stream in queries[name].streams]
+            mine = [streams_of.index("RST"[i]) for i in order if "RST"[i] in streams_of]
+            assert runtime.push({stream: rows[stream] for stream in streams_of}, mine) == results[name]
+        seen += sum(table.num_rows for table in results.values())
+        engine["RST"].transition(PLANS[step % len(PLANS)])
+        if restored and step % 4 == 1:
+            engine = eddy.Engine.restore(engine.snapshot(), [Stream(name, WIDE) for name in "RST"], queries)
+    assert seen > 500
+
+
+def test_changes_keep_the_order() -> None:
+    random = Random(7)
+    queries = [Query([Stream(name, WIDE, window=Rows(n)) for name in "RST"], JOIN) for n in (6, 5, 6)]
+    engine = eddy.Engine([Stream(name, WIDE, window=Rows(9)) for name in "RST"])
+    started = engine.start("q", queries[0], ordered=True)
+
+    def timestamp(row: dict[str, int]) -> tuple[int, ...]:
+        pushed = [divmod(row[f"{name}.n"], 10) for name in "RST"]
+        numbers = [15 * push + 3 * place + i for i, (push, place) in enumerate(pushed)]
+        return max(numbers), *numbers
+
+    for step in range(9):
+        rows = {name: [{"k": random.randrange(2), "n": 10 * step + i} for i in range(5)] for name in "RST"}
+        results = engine.push(rows, [i % 3 for i in range(15)])["q"].to_pylist()
+        assert results == sorted(results, key=timestamp)
+        if step % 3 == 2:
+            started.change(queries[step // 3])
+
+
 def test_the_option_survives_a_snapshot() -> None:
     query = Query([Stream(name, KEYS, window=Rows(50)) for name in "RST"], JOIN)
     runtime = Runtime(query, strategy="jisc", ids_only=True, ordered=True)
@@ -110,3 +168,11 @@ def test_what_has_no_such_order_is_refused() -> None:
     groups = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates={"n": agg.count()})
     with pytest.raises(eddy.InputError, match="this query has aggregates"):
         Runtime(groups, output="changelog", ordered=True)
+    engine = eddy.Engine([Stream(name, TIMED, time="t") for name in "RS"])
+    timed = Query(
+        streams, ["R.k = S.k"], group_by=["R.k"], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5)
+    )
+    for query, message in ((left, "branches"), (groups, "aggregates"), (timed, "aggregates")):
+        with pytest.raises(eddy.InputError, match=f"ordered .*{message}"):
+            engine.start("q", query, ordered=True)
+    assert not engine.queries

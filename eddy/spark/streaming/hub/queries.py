@@ -197,7 +197,7 @@ class HubQueries:
             if isinstance(element, StartElement):
                 if lineage is not None and lineage.live:
                     raise InputError(f"query {name!r} has not stopped yet")
-                version = self.make(self._numbers.get(name, 0), element.query, self.position, element.warm)
+                version = self.make(Version(self._numbers.get(name, 0), element.query, self.position, element.warm, 0))
                 self._lineages[name] = Lineage(self, name, version)
                 self.sinks.put(name, element.sink, element.query.output_schema)
                 usual = "warm start" if element.warm else "fresh start"
@@ -330,13 +330,14 @@ class HubQueries:
 
     # The host of lineages
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of a query, with the event time from which a warm start has all rows."""
-        complete_from = -FOREVER
-        if warm:
-            horizons = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
-            complete_from = max((horizon for horizon in horizons if horizon is not None), default=-FOREVER)
-        version = Version(number, query, start, warm, complete_from)
+    def make(self, version: Version) -> Version:
+        """Return a new version of a query, with the event time from which a warm start has all rows."""
+        version.complete_from = -FOREVER
+        if version.warm:
+            streams = version.query.streams
+            horizons = [self._horizon[self.streams.sources.index(stream.name)] for stream in streams]
+            complete = [horizon for horizon in horizons if horizon is not None]
+            version.complete_from = max(complete, default=-FOREVER)
         self._adopt(version)
         return version
 
