@@ -31,7 +31,7 @@ PHASES = (("before", 0.2, CALM), ("burst", 0.4, BURST), ("after", 0.4, CALM))
 WAYS = ("full version", "cheapest version", "shed_load")
 
 
-class Course(NamedTuple):
+class BurstCourse(NamedTuple):
     """What comes of a way: the lag after each push, the phase of the push, results, and the steps that were taken."""
 
     lags: list[float]
@@ -84,7 +84,7 @@ def _capacity(point: Point) -> float:
     return rate
 
 
-def _course(way: str, point: Point, capacity: float, say: Say) -> Course:
+def _course(way: str, point: Point, capacity: float, say: Say) -> BurstCourse:
     versions = _versions(point["window"], point["keys"])
     engine, rng = _engine(point), np.random.default_rng(point["seed"])
     query = engine.start("q", versions[-1] if way == "cheapest version" else versions[0])
@@ -106,7 +106,7 @@ def _course(way: str, point: Point, capacity: float, say: Say) -> Course:
         phases.append(PHASES[phase][0])
         if len(lags) % 200 == 0:
             say(f"{way}: {taken:.1f} of {ends[-1]:.0f} s, {lags[-1]:.2f} s behind")
-    return Course(lags, phases, results, query.versions[-1].number)
+    return BurstCourse(lags, phases, results, query.versions[-1].number)
 
 
 def points(full: bool) -> list[Point]:
@@ -114,7 +114,7 @@ def points(full: bool) -> list[Point]:
     return [{"seconds": 30.0 if full else 10.0, "window": 1.0, "keys": 20_000, "seed": 1}]
 
 
-def _worst(course: Course, phase: str) -> float | None:
+def _worst(course: BurstCourse, phase: str) -> float | None:
     lags = [lag for lag, name in zip(course.lags, course.phases, strict=True) if name == phase]
     return max(lags, default=None)
 
@@ -124,7 +124,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     _capacity({**point, "window": 0.2})  # compiles
     with without_gc():
         capacity = _capacity(point)
-        courses: dict[str, Course] = {way: _course(way, point, capacity, say) for way in WAYS}
+        courses: dict[str, BurstCourse] = {way: _course(way, point, capacity, say) for way in WAYS}
     whole = courses["full version"].results
     return [
         {
