@@ -1,8 +1,9 @@
 """Logging for operators, under the logger "eddy"; the library installs no handler.
 
     WARNING  refused calls (push, transition, snapshot, checkpoint), recoveries (a state rebuilt from the log), and a
-             query that starts with streams whose rows are kept forever
-    INFO     start and end of streaming joins
+             query that starts with streams whose rows are kept forever; load shedding that finds no cheaper version,
+             and steps that were refused
+    INFO     start and end of streaming joins; steps of load shedding
     DEBUG    transitions between plans and stored states, each with its reason; micro-batches
 
 A push logs a record only if one of these events happens in it.

@@ -111,7 +111,7 @@ class JoinGraph:
     def __post_init__(self) -> None:
         count = len(self.names)
         if not 1 <= count <= MAX_STREAMS:
-            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
+            raise QueryError(f"a join has 1 to {MAX_STREAMS} streams, this one has {count}")
         primary = self.primary or (None,) * count
         indexed = tuple(
             classes if key is None else (*classes, key) for classes, key in zip(self.attributes, primary, strict=True)

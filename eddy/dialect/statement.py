@@ -432,13 +432,6 @@ def _flat_query(
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             if block.top is not None:
                 chosen["top"] = _top(block.top, joins)
-            elif len(join.streams) == 1 and not (join.branches or join.as_of or join.streams[0].source):
-                raise source.error(
-                    start,
-                    f"a SELECT over {join.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
-                    f" {join.streams[0].noun}, ROW_NUMBER() for the first rows of groups, or filter rows with an"
-                    " eddy.AdaptiveFilter",
-                )
             query = Query(join.streams, join.on, select=select_list, **chosen)
     except SqlError:
         raise

@@ -102,9 +102,8 @@ class Join:
         self.modules = Modules(graph, renumber_at)
         # Groups and `top` read rows that are never taken back without signs.
         reduced = query.aggregation is not None or query.ranking is not None
-        lasting = query.unretracted or (reduced and query.lasting)
-        changelog = takes_back(options.output) and not lasting
-        deletes = ENDS if query.expiry == "final" else DEPARTURES
+        changelog = takes_back(options.output) and not (reduced and query.lasting)
+        deletes = ENDS if query.unretracted or query.expiry == "final" else DEPARTURES
         self.modules.meta[M_CHANGELOG] = deletes if changelog else NOTHING
         self.strategy = make_strategy(
             options.strategy, self.modules, tree, options.background, options.store, options.purge

@@ -47,7 +47,7 @@ from eddy.streams.late_options import LATE_ROWS, Late
 from eddy.streams.numbers import whole
 from eddy.streams.stream import Stream
 from eddy.uncopied import Uncopied
-from stairs.errors import InputError
+from stairs.errors import InputError, SideOutputError
 from stairs.graph import FOREVER
 
 
@@ -304,20 +304,24 @@ class Engine(Uncopied):
         how       the kind of change between two versions, with its guarantees
         patience  as many late pushes one after the other lead to a step down
         calm      as many pushes that would have been in time at the version above, with a fifth to spare, lead to a
-                  step up; twice as many after each step up that had to be taken back
+                  step up; twice as many after each step up that had to be taken back soon, up to 16 times as many
 
         The engine steps after a push, between two arrivals; `history()` has each step, `metrics()["shedding"]` the
         deadline and the steps. A step that the engine refuses is logged, and tried again later. A query that its user
-        changes to another version is left alone. A snapshot has no steps: call `shed_load` after `Engine.restore`.
-        Raises InputError for steps that can never be taken, and QueryError for versions that do not fit the streams.
+        changes to another version, or pauses, is left alone. A snapshot has no steps: call `shed_load` after
+        `Engine.restore`. Raises InputError for steps that can never be taken, and QueryError for versions that do not
+        fit the streams.
         """
         if deadline is None:
+            if steps is not None:
+                raise InputError("shed_load: without a deadline there are no steps; leave them out, or give a deadline")
             self._shedding = None
             return
-        shedding = Shedding(self._queries, self.sources, deadline, steps or {}, how, patience, calm)
-        for name, versions in (steps or {}).items():
-            if versions[-1] is None and versions[-2] is not None:
-                self.joins.needs_to_resume(name, versions[-2], self._queries[name].output)
+        shedding = Shedding(self._queries, self.sources, deadline, steps, how, patience, calm)
+        for ladder in shedding.ladders:
+            *_, lowest, last = ladder.steps
+            if last is None and lowest is not None:
+                self.joins.needs_to_resume(ladder.name, lowest, self._queries[ladder.name].output)
         self._shedding = shedding
 
     def _sort(self, queries: Sequence[RunningQuery]) -> None:
@@ -378,8 +382,8 @@ class Engine(Uncopied):
                       `seconds` of its pushes until results were shared out
         queries       by name: `state`, `results` and `failed` rows so far, and the `filter_seconds` of conditions that
                       are asked for this query alone
-        shedding      the `deadline`, the `seconds` of the last push, and by query the number of its step (`shed_load`),
-                      None where it runs another version; None without a deadline
+        shedding      the `deadline`, the `seconds` of the last push and the `step_seconds` of the last step, and by
+                      query the number of its step (`shed_load`), None where it is left alone; None without a deadline
         """
         readers = self.joins.readers
         queries = {
@@ -497,10 +501,17 @@ class Engine(Uncopied):
         After any exception the push has happened in whole or not at all: `position` and `last_push` report which.
         """
         before, began = self.position, perf_counter()
-        results = self._push(batches, order, watermark, atomic)
-        if self._shedding is not None:
-            self._shedding.note(self._queries, perf_counter() - began, self._position - before)
+        try:
+            results = self._push(batches, order, watermark, atomic)
+        except SideOutputError:  # the push has happened
+            self._note_push(perf_counter() - began, before)
+            raise
+        self._note_push(perf_counter() - began, before)
         return results
+
+    def _note_push(self, seconds: float, before: int) -> None:
+        if self._shedding is not None:
+            self._shedding.note(self._queries, seconds, self._position - before)
 
     @in_turn
     def _push(

@@ -26,7 +26,6 @@ from eddy.queries.reader import Reader
 from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
-from eddy.query.ungrouped import ResultsQuery
 from eddy.runtime import Runtime
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Rows
@@ -162,7 +161,7 @@ class Family:
             streams.append(Stream(name, schema, family_stream.window, source.time if self.timed else None, kept))
         select = [f"{stream.name}.{column}" for stream in streams for column in stream.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return ResultsQuery(streams, self._on, select=select, late="count")
+        return Query(streams, self._on, select=select, late="count")
 
     # The versions
 

@@ -22,6 +22,29 @@ State = Literal["scheduled", "running", "draining", "changing", "paused", "stopp
 Stop = Literal["immediate", "drain"]
 
 
+def require_ends(name: str, query: Query, what: str) -> None:
+    """Raise InputError unless the windows of a query let a drain end."""
+    if query.aggregation is not None:
+        return  # the watermark passes windows of groups
+    for stream, window in zip(query.streams, query.graph.windows, strict=True):
+        if window.kind == WindowKind.UNBOUNDED:
+            raise InputError(
+                f"query {name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED window; stop"
+                " it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
+            )
+
+
+def require_one_table(name: str, queries: Sequence[Query]) -> None:
+    """Raise QueryError unless the results of old versions and of the last, new one fit into one table."""
+    try:
+        pa.unify_schemas([query.output_schema for query in queries])
+    except pa.ArrowException as problem:
+        raise QueryError(
+            f"query {name!r}: the results of the new version do not fit into one table with those of the old one"
+            f" ({problem}); select the column under another name"
+        ) from problem
+
+
 class VersionHost(Protocol):
     """The engine that runs the versions of many lineages.
 
@@ -128,7 +151,8 @@ class Lineage:
         event   its name in the history, if that is not the one of the stop
         """
         if how == "drain":
-            self.require_ends("the drain")
+            for version in self.live:
+                require_ends(self.name, version.query, "the drain")
         self._drop_unbegun(position)
         for version in self.live:
             if version.start is not None and version.start > position:
@@ -166,14 +190,9 @@ class Lineage:
         kind, live = CHANGES[how], self.live
         starts = all(version.stop is not None and version.stop <= position for version in live)
         if kind.drains and not starts:
-            self.require_ends(f"{how!r}")
-        try:
-            pa.unify_schemas([*(version.query.output_schema for version in live), query.output_schema])
-        except pa.ArrowException as problem:
-            raise QueryError(
-                f"query {self.name!r}: the results of the new version do not fit into one table with those of the old"
-                f" one ({problem}); select the column under another name"
-            ) from problem
+            for version in live:
+                require_ends(self.name, version.query, repr(how))
+        require_one_table(self.name, [*(version.query for version in live), query])
         number = self._versions[-1].number + 1
         warm = kind.warm and (self.paused or not starts)
         new = self._made(number, query, None if kind.waits and not starts else position, warm)
@@ -221,18 +240,6 @@ class Lineage:
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of the query; see `VersionHost.make`."""
         return self.host.make(Version(number, query, start, warm, 0))
-
-    def require_ends(self, what: str) -> None:
-        """Raise InputError unless the windows of all live versions let a drain end."""
-        for version in self.live:
-            if version.query.aggregation is not None:
-                continue  # the watermark passes windows of groups
-            for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
-                if window.kind == WindowKind.UNBOUNDED:
-                    raise InputError(
-                        f"query {self.name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED"
-                        " window; stop it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
-                    )
 
     def _note(self, event: str, position: int) -> None:
         self._last_element = position

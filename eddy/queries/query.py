@@ -221,9 +221,14 @@ class RunningQuery(Lineage, Uncopied):
 
     @property
     def overlaps(self) -> bool:
-        """Whether more than one version runs, because a change is under way."""
+        """Whether a version runs beside another one, or waits for its end, because a change is under way."""
         now = self._engine.position
-        return sum(version.start is not None and version.start <= now for version in self.live) > 1
+        return sum(version.start is None or version.start <= now for version in self.live) > 1
+
+    @property
+    def given_ahead(self) -> bool:
+        """Whether an element is to take effect at a later arrival than the next one."""
+        return self._last_element > self._engine.position
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         version = Version(number, query, start, warm, 0, ordered=self.ordered)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from eddy.streams.stream import Stream
-from eddy.streams.table import Table
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS
 
@@ -37,8 +36,8 @@ def has_groups(group_by: Any, aggregates: Any, having: Any, group_window: Any) -
     return grouped
 
 
-def check_streams(streams: Sequence[Any], fewest: int) -> None:
-    """Raise QueryError unless these are `fewest` or more streams of different names, and no more than a join has."""
+def check_streams(streams: Sequence[Any]) -> None:
+    """Raise QueryError unless these are streams of different names, one or more, and no more than a join has."""
     for stream in streams:
         if not isinstance(stream, Stream):
             raise QueryError(f"streams must be eddy.Stream objects, not {stream!r}")
@@ -54,12 +53,8 @@ def check_streams(streams: Sequence[Any], fewest: int) -> None:
                 f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
                 " rename one of these streams"
             )
-    if not fewest <= len(names) <= MAX_STREAMS:
-        few = ""
-        if len(names) == 1:
-            branches = "" if isinstance(streams[0], Table) else " or branches"
-            few = f"; a query of one {streams[0].noun} has aggregates{branches}"
-        raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
+    if not 1 <= len(names) <= MAX_STREAMS:
+        raise QueryError(f"a query has 1 to {MAX_STREAMS} streams, this one has {len(names)}")
 
 
 def selected(select: Sequence[str] | Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

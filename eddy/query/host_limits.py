@@ -50,6 +50,8 @@ def check_joined_rows(query: object, host: str) -> None:
             f"{host} gives the rows of a join, and this query has groups or aggregates; leave them out and aggregate"
             " the results, or use a Runtime"
         )
+    if len(query.streams) == 1:
+        raise QueryError(f"{host} joins streams, and this query has one; use a Runtime")
 
 
 def check_waits(query: Query, remedy: str) -> None:

@@ -67,7 +67,7 @@ from stairs.plain_types import Column, taken
 
 
 class Query:
-    """A join of 2 to 128 windowed streams, or aggregates over such a join or over one stream.
+    """A join of up to 128 windowed streams, or the rows of one stream, perhaps with aggregates.
 
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a", "(R.a, R.b) = (S.a, S.b)" and "LOWER(R.a) = S.a",
@@ -121,8 +121,6 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
-    _least = 2
-    """The least number of streams of a query without groups."""
     tables: Mapping[str, str] = MappingProxyType({})
     """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
@@ -184,9 +182,7 @@ class Query:
         if self.branches or self.as_of:
             self._join_branches()
         else:
-            answers = any(isinstance(stream, Stream) and stream.source is not None for stream in self.streams)
-            alone = self._grouped or top is not None or answers
-            check_streams(self.streams, 1 if alone else self._least)
+            check_streams(self.streams)
             self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
@@ -340,7 +336,7 @@ class Query:
                     " SYSTEM_TIME AS OF or ASOF JOIN"
                 )
         self.streams = (*core, *below, *self._versioned)
-        check_streams(self.streams, 1 if self._grouped else self._least)
+        check_streams(self.streams)
         if self.as_of:
             check_times(self.streams, self.lateness, self.idle_after, self._waits)
         # The inner joins index the keys of tables, and a table of an as-of join has its key in a log of versions.
@@ -837,8 +833,6 @@ class Query:
 
 class InnerJoin(Query):
     """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
-
-    _least = 1
 
     def __init__(
         self,

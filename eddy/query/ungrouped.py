@@ -11,12 +11,6 @@ from eddy.query.query import Query
 from eddy.streams.stream import readable_name
 
 
-class ResultsQuery(Query):
-    """A query whose results may be the rows of one stream, which another operator aggregates."""
-
-    _least = 1
-
-
 def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
     """Return the query whose results a query with aggregates counts: the columns of `row_schema`, and `more`.
 
@@ -39,7 +33,7 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         return Query(query.core_streams, query.on, branches=query.branches, as_of=query.as_of, **same)
     # Windows that followed from intervals are derived again.
     streams = [replace(stream, window=None) if stream.name in query.derived else stream for stream in query.streams]
-    return (ResultsQuery if len(streams) == 1 else Query)(streams, query.on, **same)
+    return Query(streams, query.on, **same)
 
 
 def without_top(query: Query) -> Query:

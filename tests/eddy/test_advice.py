@@ -88,11 +88,6 @@ def with_output(setup: Setup, match: re.Match[str], name: str) -> Setup:
     return replace(setup, runtime={**setup.runtime, "output": match[1]})
 
 
-def grouped(setup: Setup, match: re.Match[str], name: str) -> Setup:
-    """Give the query an aggregate."""
-    return replace(setup, sql=None, groups={"group_by": ["T.x"], "aggregates": {"a": agg.count()}})
-
-
 ADVICE: dict[str, Callable[[Setup, re.Match[str], str], Setup]] = {
     r"(?:name it|column(?: of \w+)?) with (?:Stream\(…, )?time=…": lambda setup, _, name: setup.of(name, time="t"),
     r"give the stream time='t'": lambda setup, _, name: setup.of(name, time="t"),
@@ -105,8 +100,6 @@ ADVICE: dict[str, Callable[[Setup, re.Match[str], str], Setup]] = {
     r"(?:pass|use) output='(\w+)'": with_output,
     r"make it a Table": lambda setup, _, name: replace(setup, kinds={**setup.kinds, name: "Table"}),
     r"Runtime\(…, bounded=True\)": lambda setup, *_: replace(setup, runtime={**setup.runtime, "bounded": True}),
-    r"of one \w+ has aggregates": grouped,
-    r"write GROUP BY for aggregates": grouped,
     r"leave group_window out": lambda setup, *_: replace(setup, groups={**(setup.groups or {}), "group_window": None}),
     r"push one stream at a time": lambda setup, *_: replace(setup, alone=True),
     r"or pass order=": lambda setup, *_: replace(setup, order=[*range(len(setup.kinds))]),

@@ -53,6 +53,11 @@ def prepare(
     streaming: StreamingOptions,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
+    if len(query.streams) == 1:
+        raise SparkJoinError(
+            "a streaming join has two streams or more, and the query has one: filter and select its rows with Spark,"
+            " frame.where(…).select(…)"
+        )
     for stream in query.streams:
         if isinstance(stream.window, Rows):
             raise SparkJoinError(

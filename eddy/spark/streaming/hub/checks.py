@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eddy.query.query import Query
-from stairs.errors import InputError, QueryError
-from stairs.graph import WindowKind
+from stairs.errors import QueryError
 
 
 def columns_of(query: Query) -> list[tuple[str, str]]:
@@ -24,13 +23,3 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -
             f" {', '.join(' '.join(pair) for pair in plain)}; a sink takes one kind of rows: start the new query under"
             " another name, and stop the old one"
         )
-
-
-def require_ends(name: str, query: Query, what: str) -> None:
-    """Raise InputError unless the windows of a query let a drain end."""
-    for stream, window in zip(query.streams, query.graph.windows, strict=True):
-        if window.kind != WindowKind.RANGE:
-            raise InputError(
-                f"query {name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED window; stop"
-                " it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
-            )

@@ -25,13 +25,13 @@ import pyarrow as pa
 from eddy.log import LOG
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.lineage import Lineage
+from eddy.queries.lineage import Lineage, require_ends
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.watermarks import Watermarks
-from eddy.spark.streaming.hub.checks import check_columns, columns_of, require_ends
+from eddy.spark.streaming.hub.checks import check_columns, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted

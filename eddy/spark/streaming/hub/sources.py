@@ -94,6 +94,11 @@ class HubStreams:
                 f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"
                 " (eddy.spark.join)"
             )
+        if len(query.streams) == 1:
+            raise QueryError(
+                f"query {name!r}: a hub joins streams, and the query has one; filter and select its rows with Spark,"
+                " frame.where(…).select(…)"
+            )
         self.sources.check(query)
         check_failed_plainly(query, f"query {name!r}: a hub keeps failed rows for Hub.failed(), or counts them")
         for stream in query.streams:
