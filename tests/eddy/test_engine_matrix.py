@@ -1,0 +1,183 @@
+"""What each kind of query can do in an engine, and whether a hub runs it: each cell of the table in the guide is tried.
+
+A cell is a call in the middle of a stream. Where it is possible, a restored engine continues as the one that went on.
+Where it is refused, the message has one of the reasons of the guide, and nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling, Unbounded, agg
+from eddy.queries.alone import Output
+from eddy.queries.changes import CHANGES
+from eddy.queries.query import RunningQuery
+from eddy.spark.streaming.hub.sources import HubStreams, Source
+from eddy.streams.windows import Window
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("n", pa.int64())])
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "queries.md"
+BEGIN, END = "<!-- the matrix, as tests/eddy/test_engine_matrix.py tries it -->\n", "<!-- end of the matrix -->\n"
+TABLE = Table("D", SCHEMA, key="k", ops="column")
+ON = ["R.k = S.k"]
+GROUPS: dict[str, Any] = {"group_by": ["R.k"], "aggregates": {"c": agg.count()}}
+
+
+def span(n: int) -> Range:
+    return Range(timedelta(seconds=n))
+
+
+def streams(window: Window | None = None, names: str = "RS") -> list[Stream]:
+    return [Stream(name, SCHEMA, window=window, time="t") for name in names]
+
+
+def join(window: Window, on: list[str] | None = None, **more: Any) -> Query:
+    return Query(streams(window), ON if on is None else on, **more)
+
+
+def counted(n: int) -> Query:
+    return join(span(9), group_window=Tumbling(timedelta(seconds=n - 3)), **GROUPS)
+
+
+def left(n: int) -> Query:
+    return Query(streams(span(n), "R"), branches=[Branch(streams(span(n), "S"), ON, "left")])
+
+
+def followed(n: int) -> Query:
+    return Query([*streams(span(n), "R"), TABLE], ["R.k = D.k"])
+
+
+KINDS: dict[str, tuple[Callable[[int], Query], Output]] = {
+    "joins": (lambda n: join(span(n)), "append"),
+    "joins with `Rows` windows": (lambda n: join(Rows(n)), "append"),
+    "joins with `Unbounded` windows": (lambda n: join(Unbounded(), where=pc.field("R.n") > n), "append"),
+    "joins with comparisons": (lambda n: join(span(n), [*ON, "R.n < S.n"]), "append"),
+    "joins without equalities": (lambda n: join(span(n), ["R.n < S.n"]), "append"),
+    "rows of one stream": (lambda n: Query(streams(span(n), "R")), "append"),
+    "groups in windows of event time": (counted, "append"),
+    "branches": (left, "append"),
+    "look-ups in tables": (lambda n: Query(streams(span(n), "R"), as_of=[AsOf(TABLE, ["D.k = R.k"])]), "append"),
+    "changelog of a join": (lambda n: join(span(n)), "changelog"),
+    'changelog of a join, `expiry="final"`': (lambda n: join(span(n), expiry="final"), "changelog"),
+    "changelog of groups": (lambda n: join(span(n), **GROUPS), "changelog"),
+    "changelog of first rows": (lambda n: join(span(n), top=Top(n, ["R.k"], ["R.n"])), "changelog"),
+    "changelog of branches": (left, "changelog"),
+    "changelog of a join with a table": (followed, "changelog"),
+    "groups by key (`upsert`)": (lambda n: join(span(n), **GROUPS), "upsert"),
+}
+HOST = "hub"
+CALLS = ("start", "warm start", "ordered", "drain stop", "pause", *CHANGES, HOST)
+REASONS = {
+    "would never end": "a drain over an `Unbounded()` window never ends",
+    "depend on others": "its rows depend on other rows, from before and after the stop, or are taken back later",
+    "ordered": "its rows do not come with the arrival of a component, or have no order",
+    "has no pause": "rows leave the answer during a pause",
+    "rows by key": "rows by key have no rows that end, which a handover or a resumed query takes back",
+    "stay": "results that stay say nothing of the rows that are kept",
+    "a hub": "a hub deals rows by one key, in micro-batches, to joins of `Range` and `Unbounded` windows",
+}
+"""A part of a message, and the reason as the guide gives it."""
+
+
+def reason_of(message: str) -> str:
+    """Return the letter of a reason."""
+    generic = {"has no meaning for a": "depend on others", "the query has one": "a hub", "Rows window counts": "a hub"}
+    texts = [text for text in REASONS if text in message] or [generic[text] for text in generic if text in message]
+    assert texts, message
+    return "abcdefgh"[list(REASONS).index(texts[0])]
+
+
+def rows(second: int) -> dict[str, list[dict[str, Any]]]:
+    """Return three rows of each stream, and a change of the table."""
+    time = pa.scalar(second * 1_000_000, pa.timestamp("us")).as_py()
+    made = [{"k": i % 2, "t": time, "n": second + i} for i in range(3)]
+    return {"R": made, "S": made, "D": [{"k": second % 2, "t": time, "n": second, "op": "c"}]}
+
+
+def sources() -> list[Stream]:
+    return [*streams(span(50)), TABLE]
+
+
+def answers(results: dict[str, pa.Table]) -> dict[str, Counter[str]]:
+    """The order of the groups of one window may change in a snapshot."""
+    return {name: Counter(map(str, table.to_pylist())) for name, table in results.items()}
+
+
+def act(query: RunningQuery, make: Callable[[int], Query], call: str) -> None:
+    """Make the call of a cell, in the middle of a stream."""
+    if call == "drain stop":
+        query.stop("drain")
+    elif call == "pause":
+        query.pause()
+    elif call in CHANGES:
+        query.change(make(5), call)  # type: ignore[arg-type]
+
+
+def tried(kind: str, call: str) -> str:
+    """Return "yes" or the letter of a reason, after trying a cell."""
+    make, output = KINDS[kind]
+    if call == HOST:
+        hub = HubStreams([Source(stream, None, "k") for stream in streams()])  # type: ignore[arg-type]
+        try:
+            hub.check("q", make(4))
+        except eddy.EddyError as problem:
+            return reason_of(str(problem) + " a hub")
+        return "yes" if output == "append" else reason_of("a hub")
+    engine = eddy.Engine(sources())
+    engine.push(rows(1))
+    before = engine.snapshot()
+    try:
+        query = engine.start("q", make(4), output=output, warm=call == "warm start", ordered=call == "ordered")
+        engine.push(rows(3))
+        before = engine.snapshot()
+        act(query, make, call)
+    except eddy.EddyError as problem:
+        assert engine.snapshot() == before
+        return reason_of(str(problem))
+    engine.push(rows(5))
+    if call == "pause":
+        assert query.state == "paused"
+        query.resume()
+    live = (
+        {}
+        if query.state == "stopped"
+        else {"q": [version.query for version in query.versions if version.ended is None]}
+    )
+    again = eddy.Engine.restore(engine.snapshot(), sources(), live)
+    for second in (7, 20, 60):
+        assert answers(again.push(rows(second))) == answers(engine.push(rows(second)))
+    for either in (engine, again):
+        either.check()
+    assert answers(again.finish()) == answers(engine.finish())
+    assert query.n_results > 0
+    return "yes"
+
+
+@pytest.fixture(scope="module")
+def matrix() -> dict[str, dict[str, str]]:
+    return {kind: {call: tried(kind, call) for call in CALLS} for kind in KINDS}
+
+
+def test_the_guide_has_what_each_kind_of_query_can_do(matrix: dict[str, dict[str, str]]) -> None:
+    """To renew it, put what the failure prints between the comments of the guide."""
+    heads = ["", *(f"`{call}`" if call in CHANGES else call for call in CALLS)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {kind} | {' | '.join(cells.values())} |" for kind, cells in matrix.items()]
+    reasons = [f"- {letter}: {why}" for letter, why in zip("abcdefgh", REASONS.values(), strict=False)]
+    text = "\n".join([*lines, "", *reasons, ""])
+    guide = GUIDE.read_text()
+    assert guide[guide.index(BEGIN) + len(BEGIN) : guide.index(END)] == text, f"\n{text}"
+
+
+def test_each_reason_is_one_of_some_cell(matrix: dict[str, dict[str, str]]) -> None:
+    used = {cell for cells in matrix.values() for cell in cells.values()}
+    assert used == {"yes", *"abcdefgh"[: len(REASONS)]}
