@@ -7,7 +7,8 @@
 
 A set is a list of ranges, closed at their start and open at their end. A column of booleans, integers, floats,
 decimals, dates or timestamps becomes *codes*: int64 in the order of the values, so that every comparison with a
-constant is a range. The end of a range of texts is a pair: (t, 0) lies before the text t, and (t, 1) after it.
+constant is a range. The end of a range of texts is a pair: (t, 0) lies before the text t, and (t, 1) after it. Null is
+a value before all others.
 
 Arrow gives the constants of an expression as text only, those of long lists only when it pickles them. So the module
 reads an expression from its text, makes the expression again, and compares the result with the original. An expression
@@ -31,6 +32,7 @@ import pyarrow.types as pt
 
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import FAILURES
+from stairs.plain_types import plain
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 EXACT = 1 << 53
@@ -46,10 +48,14 @@ TextEnd: TypeAlias = tuple[bytes, int]
 Ranges: TypeAlias = tuple[tuple[Any, Any], ...]
 """Ranges of a column, ascending, not empty, apart from each other; of codes, or of texts (`TextEnd`)."""
 ALL: Ranges = ((LEAST, GREATEST + 1),)
+"""All values but null."""
 ALL_TEXTS: Ranges = (((b"", 0), (b"\xff", 0)),)
-"""No byte of UTF-8 is 0xff."""
+"""All texts but null; no byte of UTF-8 is 0xff."""
+NULL: Ranges = ((LEAST - 1, LEAST),)
+NULL_TEXT: Ranges = (((b"", -1), (b"", 0)),)
 _LEAF = re.compile(r"\((.+?) (>=|<=|==|!=|>|<) (.+)\)", re.DOTALL)
-_CALL = re.compile(r"(is_valid|invert|is_in|match_like|starts_with)\((.+)\)", re.DOTALL)
+_CALL = re.compile(r"(is_valid|is_null|invert|is_in|match_like|starts_with)\((.+)\)", re.DOTALL)
+_NAN_IS_NO_NULL = ", {nan_is_null=false}"
 _PATTERN = re.compile(r"(.+), \{pattern=\"(.*)\", ignore_case=false\}", re.DOTALL)
 _COMPARE: dict[str, Callable[[Any, Any], pc.Expression]] = {
     ">=": operator.ge,
@@ -63,7 +69,7 @@ _TURNED = {">=": "<=", "<=": ">=", "==": "==", "!=": "!=", ">": "<", "<": ">"}
 
 
 class ColumnSet(NamedTuple):
-    """A condition on one column: the value is in one of some ranges. Null is in none."""
+    """A condition on one column: the value is in one of some ranges."""
 
     column: str
     ranges: Ranges
@@ -125,6 +131,15 @@ def ranges_of(condition: Predicate, schema: pa.Schema) -> list[ColumnSet] | None
     return None
 
 
+def without_null(ranges: Ranges) -> tuple[bool, Ranges]:
+    """Return whether null is in a set, and the set without it."""
+    if not ranges or ranges[0][0] not in (NULL[0][0], NULL_TEXT[0][0]):
+        return False, ranges
+    (low, end), *others = ranges
+    ((_, least),) = NULL_TEXT if isinstance(low, tuple) else NULL
+    return True, (*(((least, end),) if least < end else ()), *others)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Return whether the values of a type are texts."""
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
@@ -145,6 +160,9 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
         return (words if valid is None else np.where(valid, words, 0)), valid
     if pt.is_boolean(kind):
         return np.asarray(column.fill_null(False)).astype(np.int64), valid
+    if pt.is_uint64(kind):
+        # From the least code on.
+        return (np.asarray(column.fill_null(0)) ^ np.uint64(1 << 63)).view(np.int64), valid
     if not pt.is_integer(kind):
         column = column.view(pa.int32() if pt.is_date32(kind) else pa.int64())
     return np.asarray(column.fill_null(0)).astype(np.int64, copy=False), valid
@@ -156,13 +174,13 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
 class _Read(NamedTuple):
     """An expression that was made again.
 
-    sets    by column, the sets that hold together exactly where the expression is true
-    strict  whether the expression is null where one of its columns is null
+    sets     by column, the sets that hold together exactly where the expression is true
+    at_null  what an expression on one column is where the column is null: true, false or null (None)
     """
 
     expression: pc.Expression
     sets: dict[str, Ranges]
-    strict: bool = True
+    at_null: bool | None = None
 
 
 class _Reader:
@@ -192,7 +210,8 @@ class _Reader:
         return self._read_column(text) if match is None else self._read_comparison(*match.groups())
 
     def _kind(self, name: str) -> pa.DataType | None:
-        return self._schema.field(name).type if self._schema.names.count(name) == 1 else None
+        """Return the type of the values of a column, which are decoded when they come; None for no single column."""
+        return plain(self._schema.field(name).type) if self._schema.names.count(name) == 1 else None
 
     def _read_column(self, name: str) -> _Read | None:
         kind = self._kind(name)
@@ -215,14 +234,18 @@ class _Reader:
     def _read_call(self, function: str, given: str, deepest: int) -> _Read | None:
         if function == "invert":
             inner = self.read(given, deepest - 1)
-            # What is false for null, and not null, is true for null when it is inverted.
-            if inner is None or len(inner.sets) != 1 or not inner.strict:
+            if inner is None or len(inner.sets) != 1:
                 return None
             ((name, ranges),) = inner.sets.items()
-            return _Read(~inner.expression, {name: outside(ranges, _everything(self._schema.field(name).type))})
-        if function == "is_valid":
-            kind = self._kind(given)
-            return None if kind is None else _with_codes(pc.field(given).is_valid(), given, kind)
+            everything, null = _values(self._kind(name))
+            rest = outside(without_null(ranges)[1], everything)
+            if inner.at_null is False:
+                rest = either(null, rest)
+            return _Read(~inner.expression, {name: rest}, None if inner.at_null is None else not inner.at_null)
+        if function in ("is_valid", "is_null"):
+            name = given.removesuffix(_NAN_IS_NO_NULL)
+            kind = self._kind(name)
+            return None if kind is None else _present(name, kind, function == "is_valid")
         if function == "is_in":
             return self._read_list(given.partition(", {value_set=")[0])
         match = _PATTERN.fullmatch(given)
@@ -245,28 +268,33 @@ class _Reader:
             return None
         values = self._lists.pop(0)
         # Arrow finds -0.0 and NaN in a list in other ways than it compares them.
-        if values.null_count or pt.is_floating(kind):
+        if pt.is_floating(kind):
             return None
-        sets = [_compared(kind, "==", value) for value in values]
+        with_null = bool(values.null_count)
+        sets = [_listed(kind, value) for value in values.drop_null()]
         if any(single is None for single in sets):
             return None
+        if with_null:
+            sets.append(_values(kind)[1])
         ranges = either(*(single for single in sets if single is not None))
-        return _Read(pc.field(name).isin(values), {name: ranges}, strict=False)
+        return _Read(pc.field(name).isin(values), {name: ranges}, with_null)
 
 
 def _joined(left: _Read, word: str, other: _Read) -> _Read | None:
     """Return the conjunction or the disjunction of two expressions; the latter if both read one column, and the same
     one."""
-    strict = left.strict and other.strict
+    decides = word == "or"  # either side alone, as false does for "and"
+    at_nulls = (left.at_null, other.at_null)
+    at_null = decides if decides in at_nulls else None if None in at_nulls else not decides
     if word == "and":
         sets = dict(left.sets)
         for name, ranges in other.sets.items():
             sets[name] = both(sets[name], ranges) if name in sets else ranges
-        return _Read(left.expression & other.expression, sets, strict and len(sets) == 1)
+        return _Read(left.expression & other.expression, sets, at_null)
     if len(left.sets) != 1 or left.sets.keys() != other.sets.keys():
         return None
     ((name, ranges),) = left.sets.items()
-    return _Read(left.expression | other.expression, {name: either(ranges, other.sets[name])}, strict)
+    return _Read(left.expression | other.expression, {name: either(ranges, other.sets[name])}, at_null)
 
 
 def _halves(text: str) -> Iterator[tuple[str, str, str]]:
@@ -339,14 +367,25 @@ def _zone(text: str) -> str | None:
 # The values of a comparison
 
 
-def _everything(kind: pa.DataType) -> Ranges:
-    return ALL_TEXTS if is_text(kind) else ALL
+def _values(kind: pa.DataType | None) -> tuple[Ranges, Ranges]:
+    """Return all values of a column but null, and null."""
+    return (ALL_TEXTS, NULL_TEXT) if kind is not None and is_text(kind) else (ALL, NULL)
 
 
-def _with_codes(expression: pc.Expression, name: str, kind: pa.DataType) -> _Read | None:
-    """Return an expression that is true for each value of a column, and false for null; None without codes."""
-    known = is_text(kind) or _has_codes(kind)
-    return _Read(expression, {name: _everything(kind)}, strict=False) if known else None
+def _present(name: str, kind: pa.DataType, valid: bool) -> _Read | None:
+    """Return the expression that is true where a column has a value, or else where it has none; None without codes."""
+    if not (is_text(kind) or _has_codes(kind)):
+        return None
+    values, null = _values(kind)
+    expression = pc.field(name).is_valid() if valid else pc.field(name).is_null()
+    return _Read(expression, {name: values if valid else null}, not valid)
+
+
+def _listed(kind: pa.DataType, value: pa.Scalar) -> Ranges | None:
+    """Return the values of a column that are equal to a value of a list; None if they have no codes."""
+    if pt.is_uint64(kind) and pt.is_integer(value.type) and value.as_py() >= 0:
+        value = value.cast(kind)  # Arrow casts the list
+    return _compared(kind, "==", value)
 
 
 def _has_codes(kind: pa.DataType) -> bool:
@@ -354,7 +393,7 @@ def _has_codes(kind: pa.DataType) -> bool:
         pt.is_boolean(kind)
         or pt.is_float32(kind)
         or pt.is_float64(kind)
-        or (pt.is_integer(kind) and not pt.is_uint64(kind))
+        or pt.is_integer(kind)
         or (pt.is_decimal128(kind) and kind.precision <= DIGITS)
         or pt.is_date32(kind)
         or pt.is_timestamp(kind)
@@ -421,6 +460,9 @@ def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:
             and value_type.precision - value_type.scale <= kind.precision - kind.scale
         )
         return int(given.scaleb(kind.scale)) if fits else None
+    if pt.is_uint64(kind):
+        # Arrow compares it with a signed number only if all values of the column are signed numbers as well.
+        return given + LEAST if pt.is_uint64(value.type) else None
     if pt.is_integer(kind):
         return given if pt.is_integer(value.type) else None
     try:

@@ -3,7 +3,7 @@
 The ends of all ranges on a column cut its values into cells, in which no answer changes:
 
     version 0: 3 <= x <= 8        cuts   3  6  9            cell   null  …2  3…5  6…8  9…
-    version 1: x >= 6                                       bits          -   0    0 1    1
+    version 1: x >= 6, or null                              bits          1   0    0 1    1
 
 A row is accepted by the versions whose bits are set in its cells of all columns. A version that asks nothing of a
 column accepts all of its cells, null included. Texts are cut in the same way: the code of a text is the number of cuts
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnSet, Ranges, TextEnd, as_sets, codes
+from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnSet, Ranges, TextEnd, as_sets, codes, without_null
 from eddy.queries.kernels import accepted_by_any, set_bits, share, text_codes
 
 Int64s = npt.NDArray[np.int64]
@@ -107,10 +107,13 @@ class GroupedFilters:
         self._columns: dict[str, _Column] = {}
         blocks = [np.zeros((0, len(self._everyone)), np.int64)]
         for column, by_version in asked.items():
+            at_null = [version for version, ranges in by_version.items() if without_null(ranges)[0]]
+            by_version = {version: without_null(ranges)[1] for version, ranges in by_version.items()}
             texts = _texts_of(by_version)
             if texts is not None:
                 by_version = {version: _numbered(ranges, texts.numbers) for version, ranges in by_version.items()}
             cuts, block = self._cells(by_version)
+            block[0] |= _set_of(at_null, self.versions)
             self._columns[column] = _Column(cuts, texts, sum(map(len, blocks)))
             blocks.append(block)
         self._bits = np.concatenate(blocks)
@@ -160,9 +163,9 @@ class GroupedFilters:
         always, column_cells = self._everyone.copy(), []
         for name, column in self._columns.items() if n else ():
             given, valid = values(name), None
-            if column.texts is not None and isinstance(given, pa.Array):
+            if isinstance(given, pa.Array) and (column.texts is not None or not len(column.cuts)):
                 valid = np.asarray(given.is_valid()) if given.null_count else None
-                given = column.texts.codes(given)
+                given = np.zeros(len(given), np.int64) if column.texts is None else column.texts.codes(given)
             elif isinstance(given, pa.Array):
                 given, valid = codes(given)
             if valid is None:
@@ -178,7 +181,7 @@ class GroupedFilters:
 def _texts_of(asked: Mapping[int, Ranges]) -> TextCuts | None:
     """Return the cuts of a column of texts, None for another column."""
     ends = [end for ranges in asked.values() for span in ranges for end in span]
-    return TextCuts(ends) if isinstance(ends[0], tuple) else None
+    return TextCuts(ends) if ends and isinstance(ends[0], tuple) else None
 
 
 def _numbered(ranges: Ranges, numbers: Mapping[TextEnd, int]) -> Ranges:

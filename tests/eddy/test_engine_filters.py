@@ -13,7 +13,17 @@ import pytest
 
 import eddy
 
-SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+WORDS = pa.dictionary(pa.int8(), pa.string())
+SCHEMA = pa.schema(
+    [("k", pa.int64()), ("t", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("u", pa.uint64()), ("d", WORDS)]
+)
+GROUPED: dict[str, Any] = {
+    "null": pc.field("x").is_null() | (pc.field("x") > 0.8),
+    "null text": pc.field("s").is_null(),
+    "outside": ~pc.field("s").isin(["a", "b"]),
+    "unsigned": (pc.field("u") >= pa.scalar(2**63, pa.uint64())) | pc.field("u").isin([3, None]),
+    "dictionary": pc.field("d").isin(["a", "c"]) & (pc.field("d") < "c"),
+}
 FILTERS: dict[str, Any] = {
     "none": None,
     "range": (pc.field("x") >= 0.2) & (pc.field("x") < 0.7),
@@ -23,6 +33,7 @@ FILTERS: dict[str, Any] = {
     "function": lambda batch: pc.greater(batch["x"], 0.6),
     "mixed": [pc.field("x") > 0.3, lambda batch: pc.equal(batch["s"], "a")],
     "nothing": (pc.field("x") > 0.5) & (pc.field("x") < 0.4),
+    **GROUPED,
 }
 WHERES: dict[str, Any] = {
     "none": None,
@@ -57,6 +68,8 @@ def pushes(seed: int, count: int) -> list[Mapping[str, pa.RecordBatch]]:
                 pa.array(t),
                 pa.array(x, pa.float64()),
                 pa.array(s, pa.string()),
+                pa.array([2**64 - 1 - i if i % 2 else None if i % 3 else i for i in range(n)], pa.uint64()),
+                pa.array(s[::-1]).cast(pa.string()).dictionary_encode().cast(WORDS),
             ]
             batches[name] = pa.record_batch(columns, schema=SCHEMA)
         drawn.append(batches)
@@ -87,6 +100,15 @@ def test_each_query_has_the_results_of_its_own_runtime(window: tuple[Any, Any], 
 
 def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_these_conditions_are_grouped(name: str) -> None:
+    engine = eddy.Engine([eddy.Stream(stream, SCHEMA, time="t") for stream in "RS"])
+    engine.start("q", asked(WINDOWS[0], GROUPED[name], None))
+    (reader,) = engine.joins.readers.values()
+    assert reader.ranges["R"]
+    assert not reader.asks_more
 
 
 def test_a_warm_start_sees_rows_that_no_query_wanted() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.filters.ranges import GREATEST, LEAST, ColumnSet, both, either, outside, within
+from eddy.filters.ranges import GREATEST, LEAST, NULL, NULL_TEXT, ColumnSet, both, either, outside, within
 from eddy.queries.grouped_filters import GroupedFilters
 
 ENDS = [LEAST - 1, LEAST, LEAST + 1, -3, 0, 2, 5, GREATEST - 1, GREATEST, GREATEST + 1]
@@ -19,13 +19,16 @@ TEXTS = ["", "a", "aa", "b", "bä", "ä"]
 TEXT_ENDS = [(text.encode(), after) for text in [*TEXTS, "ab"] for after in (0, 1)] + [(b"\xff", 0)]
 
 
+_NULL, _NULL_TEXT = (st.sampled_from(((), (), null)) for null in (NULL, NULL_TEXT))
+
+
 @st.composite
 def sets(draw: Any) -> ColumnSet:
     if draw(st.booleans()):
         pairs = draw(st.lists(st.tuples(st.sampled_from(TEXT_ENDS), st.sampled_from(TEXT_ENDS)), max_size=3))
-        return ColumnSet("text", either(tuple(pair for pair in pairs if pair[0] < pair[1])))
+        return ColumnSet("text", either(tuple(pair for pair in pairs if pair[0] < pair[1]), draw(_NULL_TEXT)))
     pairs = draw(st.lists(st.tuples(st.sampled_from(ENDS[1:]), st.sampled_from(ENDS[:-1])), max_size=3))
-    return ColumnSet(draw(st.sampled_from("xy")), either(*(within(*pair) for pair in pairs)))
+    return ColumnSet(draw(st.sampled_from("xy")), either(draw(_NULL), *(within(*pair) for pair in pairs)))
 
 
 def inside(position: Any, ranges: Any) -> bool:
@@ -47,7 +50,9 @@ def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnSet]]
 
     def held(column_set: ColumnSet, row: int) -> bool:
         value = {"x": x, "y": y, "text": text}[column_set.column][row]
-        return value is not None and inside((value.encode(), 0) if isinstance(value, str) else value, column_set.ranges)
+        if value is None:
+            value = (b"", -1) if column_set.column == "text" else LEAST - 1
+        return inside((value.encode(), 0) if isinstance(value, str) else value, column_set.ranges)
 
     wanted = [
         [row for row in range(n) if all(held(column_set, row) for column_set in column_sets)] for column_sets in given
