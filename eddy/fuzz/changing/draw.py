@@ -60,11 +60,12 @@ def asked_of(sources: EngineStreams, picks: bytes, like: EngineQuery | None = No
     if like is not None and picks[0] % 3:
         streams, equalities, comparisons = [member.stream for member in like.streams], like.equalities, like.comparisons
     else:
-        streams = [(picks[1] + k) % n for k in range(2 + picks[2] % (n - 1))]
+        count = 1 if picks[4] % 8 == 7 else 2 + picks[2] % (n - 1)
+        streams = [(picks[1] + k) % n for k in range(count)]
         column = KEYS[picks[3] % 8 == 7]
         pairs = [(streams[picks[4] * k // 7 % k], streams[k]) for k in range(1, len(streams))]
         equalities = tuple((i, j, column) for i, j in pairs)
-        comparisons = ((*pairs[0], picks[3] // 16 % 3 - 1),) if picks[0] % 5 == 4 else ()
+        comparisons = ((*pairs[0], picks[3] // 16 % 3 - 1),) if pairs and picks[0] % 5 == 4 else ()
     owns = []
     for k, i in enumerate(streams):
         least = picks[10 + k] // 4 % 4 if picks[10 + k] % 4 == 3 else None
