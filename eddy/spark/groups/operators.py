@@ -55,16 +55,19 @@ class ResultOperator(Protocol):
         """Fill the new operator."""
 
 
-def operator_of(query: Query) -> ResultOperator:
-    """Return the operator of a query with aggregates or `top`, empty."""
-    return RankedResults(query) if query.aggregation is None else WindowGroups(query)
+def operator_of(query: Query, after: int | None = None) -> ResultOperator:
+    """Return the operator of a query with aggregates or `top`, empty; `after` as in `WindowGroups`."""
+    return RankedResults(query) if query.aggregation is None else WindowGroups(query, after)
 
 
 class WindowGroups:
-    """Groups in windows of event time. The rows of a window come in one batch, so the first ones of them are final."""
+    """Groups in windows of event time. The rows of a window come in one batch, so the first ones of them are final.
 
-    def __init__(self, query: Query) -> None:
-        self._query = query
+    after   only windows that begin after this time are given; None = all windows
+    """
+
+    def __init__(self, query: Query, after: int | None) -> None:
+        self._query, self._after = query, after
         self._groups = Groups(query, "append", False, Allowance())
         self.schema = query.output_schema
         self._tops = None
@@ -73,7 +76,11 @@ class WindowGroups:
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
-        group_rows, commit = self._groups.follow(as_rows(self._query.row_schema, rows), watermark, False)
+        joined, after = as_rows(self._query.row_schema, rows), self._after
+        if after is None:
+            group_rows, commit = self._groups.follow(joined, watermark, False)
+        else:
+            group_rows, _, commit = self._groups.follow_windows(joined, watermark, False, lambda starts: starts > after)
         self._groups.settle(commit)
         if self._tops is not None:
             group_rows, _ = self._tops.follow(group_rows, False)

@@ -14,6 +14,7 @@ groups began, so only this batch has no previous groups.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,17 +42,40 @@ GROUPS_BEGIN = "groups_begin"
 """Key of the first batch whose results are aggregated in `extra` of manifests; the value is None without aggregates."""
 
 
-class GroupsSink(Sink):
+class ManifestSink(Sink):
+    """A sink that follows the manifests: `committed` comes before each `publish`."""
+
+    @abstractmethod
+    def committed(self, manifest: Manifest) -> None:
+        """Take the newest manifest. Raises StreamingStateError if it does not belong to this sink."""
+
+
+class GroupsSink(ManifestSink):
     """Takes the results of a streaming join and passes the rows of their groups to another sink.
 
-    Call `committed` with the newest manifest before each `publish`, and before `prepare` if a batch is committed.
+    place   directory of the groups below the checkpoint
+    after   only windows that begin after this time are given; None = all windows
+    name    of the query in a hub, None for a job of its own
+
+    Call `committed` before each `publish`, and before `prepare` if a batch is committed.
     """
 
-    def __init__(self, inner: Sink, query: Query, locations: Locations) -> None:
-        self._inner, self._query, self._locations = inner, query, locations
-        self._files = GroupsFiles(locations, query)
+    def __init__(
+        self,
+        inner: Sink,
+        query: Query,
+        locations: Locations,
+        *,
+        place: str = "groups",
+        after: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        self._inner, self._query, self._locations, self._after = inner, query, locations, after
+        self._files = GroupsFiles(locations, query, place, name)
         self._groups: ResultOperator | None = None
         self._given = operator_of(query).schema
+        self.n_rows = 0
+        """Rows of groups given since the start."""
         self._batch: int | None = None
         """The newest batch in `_groups`; None before the first batch."""
         self._first: int | None = None
@@ -63,17 +87,18 @@ class GroupsSink(Sink):
         return self._files.recoveries
 
     def committed(self, manifest: Manifest) -> None:
-        """Take the newest manifest: the first batch of the groups, and the watermark after the newest batch.
-
-        Raises StreamingStateError for a checkpoint without aggregates.
-        """
-        self._first = manifest.extra[GROUPS_BEGIN]
-        if self._first is None:
+        """See `ManifestSink`; raises StreamingStateError for a checkpoint without aggregates."""
+        first = manifest.extra[GROUPS_BEGIN]
+        if first is None:
             raise StreamingStateError(
                 f"the checkpoint {self._locations.root} belongs to a join without aggregates and top, whose earlier"
                 " results are not counted; use a new one"
             )
-        self._watermark = manifest.watermarks["engine"]
+        self.follows(first, manifest.watermarks["engine"])
+
+    def follows(self, first: int, watermark: int | None) -> None:
+        """Take the first batch of the groups, and the watermark after the newest batch."""
+        self._first, self._watermark = first, watermark
 
     def check(self, batch: int, results: Sequence[str], published: bool) -> None:
         """Raise StreamingStateError unless the groups after a committed batch exist, or can be made.
@@ -94,8 +119,12 @@ class GroupsSink(Sink):
 
     def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """See `Sink.prepare`; the inner sink gets the schema of groups."""
-        super().prepare(schema=schema, job=job, scratch=scratch / "joined")
+        self.begin(schema, job, scratch)
         self._inner.prepare(schema=self._given, job=job, scratch=scratch)
+
+    def begin(self, schema: pa.Schema, job: str, scratch: Path) -> None:
+        """Prepare the sink apart from the inner one; see `Sink.prepare`."""
+        super().prepare(schema=schema, job=job, scratch=scratch / "joined")
         self._files.begin()
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
@@ -122,13 +151,14 @@ class GroupsSink(Sink):
         before = self._before(batch)
         groups = self._groups
         if groups is None or self._batch != before:
-            groups = operator_of(self._query)
+            groups = operator_of(self._query, self._after)
             if before is not None:
                 self._files.fill(self._files.read(before), groups)
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
         group_rows, failed = groups.follow(rows, self._watermark, batch)
+        self.n_rows += len(group_rows)
         if failed and self._query.failed != "count":
             self._files.write_failed(batch, failed)
         given: list[str] = []

@@ -64,10 +64,11 @@ class SavedGroups:
 
 
 class GroupsFiles:
-    """The files of the groups of one checkpoint."""
+    """The files of the groups of one query, in a directory `place` of its checkpoint; `name` is its name in a hub."""
 
-    def __init__(self, locations: Locations, query: Query) -> None:
-        self._root, self._query, self._keep = locations.root / "groups", query, locations.keep
+    def __init__(self, locations: Locations, query: Query, place: str, name: str | None) -> None:
+        self._name = name
+        self._root, self._query, self._keep = locations.root / place, query, locations.keep
         self.recoveries: list[str] = []
         """Texts on files that were restored from their copies."""
 
@@ -104,7 +105,7 @@ class GroupsFiles:
         """Write the groups that fail in a batch: rows of `FAILED`. Another attempt writes the same rows again."""
         path = self._root / f"{batch_name(batch)}{FAILED_GROUPS}"
         rows = FailedRows()
-        rows.add(failed)
+        rows.add(failed, self._name)
         table = rows.table()
         out = io.BytesIO()
         pq.write_table(table.cast(named_in_footer(table.schema, path.name)), out)

@@ -76,6 +76,11 @@ class DrawnRows:
             )
             self.inputs.add(name, batches[-1])
 
+    def greatest(self, before: int) -> int:
+        """Return the greatest event time of the micro-batches before one."""
+        earlier = (row["t"] for batches in self.batches.values() for rows in batches[:before] for row in rows)
+        return max(earlier, default=-1 << 62)
+
 
 def results_of(out: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in published(out).to_pylist())

@@ -27,7 +27,7 @@ from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.environment.session import one_host
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
-from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
+from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink, ManifestSink
 from eddy.spark.hops.placing import Placement
 from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.job_description import described
@@ -418,7 +418,7 @@ class MicroBatches:
 
     def _publish_results(self, manifest: Manifest) -> None:
         sink = self._context.sink
-        if isinstance(sink, GroupsSink):
+        if isinstance(sink, ManifestSink):
             sink.committed(manifest)
         remote = self._context.checkpoint.remote
         if remote is not None and not one_host(self._context.spark):

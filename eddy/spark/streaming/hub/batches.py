@@ -33,11 +33,14 @@ class HubBatches(MicroBatches):
 
     def __init__(self, context: JobContext, settings: Settings, queries: HubQueries) -> None:
         self._queries = queries
+        queries.sinks.locations = context.locations
         super().__init__(context, settings)
         try:
             self._check_published(context.checkpoint)
             if self.manifest is not None:
                 queries.restore(self.manifest.extra["hub"], self.manifest.batch)
+                published = context.checkpoint.is_published(self.manifest.batch)
+                context.checkpoint.recoveries += queries.sinks.check(self.manifest, published)
                 if not context.checkpoint.is_published(self.manifest.batch):
                     for name in {file.file.partition("/")[0] for file in self.manifest.results}:
                         if name not in queries.sinks.dropped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eddy.query.query import Query
-from stairs.errors import QueryError
+from stairs.errors import InputError, QueryError
 
 
 def columns_of(query: Query) -> list[tuple[str, str]]:
@@ -22,4 +22,13 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -
             f" {', '.join(' '.join(pair) for pair in columns_of(query))}, and those of the old one"
             f" {', '.join(' '.join(pair) for pair in plain)}; a sink takes one kind of rows: start the new query under"
             " another name, and stop the old one"
+        )
+
+
+def check_groups(name: str, how: str, *queries: Query) -> None:
+    """Raise InputError for a change of a query with aggregates that needs two versions at a time, or old rows."""
+    if how != "immediate" and any(query.aggregation is not None for query in queries):
+        raise InputError(
+            f"query {name!r}: {how!r} has no meaning for a query with aggregates on a hub, whose groups have one"
+            " version at a time; stop or change it with 'immediate', or start the new one under another name"
         )

@@ -133,6 +133,11 @@ class Hub(Uncopied):
         element = StartElement(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
         with self._queries.lock:
             self._queries.check(element)
+            if query.aggregation is not None and self._prepared.locations.store is not None:
+                raise SparkJoinError(
+                    f"query {name!r}: a hub whose checkpoint is in an object store runs queries without aggregates;"
+                    " aggregate its results with Spark, or use eddy.spark.join"
+                )
             check_sink_key(sink, query)
             self._sinks.make_ready(name, sink, query.output_schema)
             if not self._begun:
@@ -260,14 +265,15 @@ class HubQuery(Uncopied):
         Only a warm start or a handover uses rows from before the start.
         """
         lineage = self._hub._queries.lineage(self.name)
-        if lineage is None or not lineage.versions[-1].warm or lineage.complete_from == -FOREVER:
+        if lineage is None or lineage.complete_from == -FOREVER:
             return None
-        return lineage.complete_from
+        newest = lineage.versions[-1]
+        return lineage.complete_from if newest.warm or newest.query.aggregation is not None else None
 
     @property
     def results(self) -> int:
         """The number of results since this start of the hub."""
-        return self._hub._queries.results[self.name]
+        return self._hub._queries.n_results(self.name)
 
     @refusals
     def stop(self, how: Stop = "immediate", *, at: int | None = None, at_time: object = None) -> None:

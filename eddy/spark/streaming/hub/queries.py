@@ -30,8 +30,9 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.groups.sink import without_groups
 from eddy.spark.streaming.driver.watermarks import Watermarks
-from eddy.spark.streaming.hub.checks import check_columns, columns_of
+from eddy.spark.streaming.hub.checks import check_columns, check_groups, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
@@ -112,12 +113,15 @@ class HubQueries:
         if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
             check_columns(name, columns_of(old), element.query)
+            if not ends:
+                check_groups(name, element.how, old, element.query)
             if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
             return
         if ends:
             raise InputError(f"query {name!r} has stopped, or is to stop; change it, or start it again")
         if element.how == "drain":
+            check_groups(name, "drain", old)
             require_ends(name, old, "the drain")
 
     def newest_query(self, name: str) -> Query:
@@ -153,11 +157,16 @@ class HubQueries:
                     lineage.name,
                     lineage.state,
                     lineage.versions[-1].number,
-                    self.results[lineage.name],
+                    self.n_results(lineage.name),
                     repr(lineage.query),
                 )
                 for lineage in self._lineages.values()
             ]
+
+    def n_results(self, name: str) -> int:
+        """Return the number of results of a query since the start; of one with aggregates, of its groups."""
+        groups = self.sinks.n_groups(name)
+        return self.results[name] if groups is None else groups
 
     def lines(self) -> list[str]:
         """Return a line of text on each query."""
@@ -208,7 +217,10 @@ class HubQueries:
                 lineage.change_at(element.query, element.how, self.position)
             else:
                 lineage.stop_at(element.how, self.position)
-            self._numbers[name] = self._lineages[name].versions[-1].number + 1
+            newest = self._lineages[name].versions[-1]
+            self._numbers[name] = newest.number + 1
+            if newest.start == self.position:
+                self.sinks.serve(name, newest)
         except EddyError as problem:
             # An earlier element, or the end of a drain, has made this element impossible after it was given.
             LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
@@ -338,6 +350,10 @@ class HubQueries:
             horizons = [self._horizon[self.streams.sources.index(stream.name)] for stream in streams]
             complete = [horizon for horizon in horizons if horizon is not None]
             version.complete_from = max(complete, default=-FOREVER)
+        if version.query.aggregation is not None:
+            # The rows of earlier windows may have come before.
+            before = [latest for latest in self._greatest if latest is not None]
+            version.complete_from = max(before, default=-FOREVER)
         self._adopt(version)
         return version
 
@@ -347,7 +363,8 @@ class HubQueries:
         self._made += 1
         self._keys[version] = key = f"{version.number}-{self._made}"
         self._texts[version] = query_text(version.query)
-        self._blobs[key] = CloudPickleSerializer().dumps(version.query)
+        joined = version.query if version.query.aggregation is None else without_groups(version.query)
+        self._blobs[key] = CloudPickleSerializer().dumps(joined)
 
     def drain(self, version: Version, position: int) -> None:
         """Let a version drain from a micro-batch on; an earlier drain takes precedence."""
@@ -385,4 +402,5 @@ class HubQueries:
                 self._lineages[lineage.name] = lineage
                 for version in lineage.live:
                     self._adopt(version)
+                    self.sinks.serve(lineage.name, version)
             self.sinks.serving = frozenset(wanted)

@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from eddy.queries.version import Version
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.sink import GroupsSink, ManifestSink
 from eddy.spark.streaming.sinks import Sink
+from eddy.spark.streaming.state.late_files import FAILED_GROUPS, GROUPED
+from eddy.spark.streaming.state.locations import Locations
+from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddy.spark.streaming.state.manifest import Manifest
 
-class QuerySinks(Sink):
-    """The sinks by query. Each sink has its own staging directory, owner mark and result directory."""
+
+class QuerySinks(ManifestSink):
+    """The sinks by query. Each sink has its own staging directory, owner mark and result directory.
+
+    A query with aggregates has an operator before its sink, which makes groups of the joined rows (`GroupsSink`).
+    """
 
     writes = False  # as one sink; each version of a query has its own staging directory
 
@@ -30,6 +40,10 @@ class QuerySinks(Sink):
         """The queries of the newest micro-batch, which are published even without results."""
         self.dropped: set[str] = set()
         """The queries whose results are no longer needed."""
+        self.locations: Locations | None = None
+        """The directories of the job, None before it runs."""
+        self._grouped: dict[str, tuple[GroupsSink, Version]] = {}
+        """By query with aggregates its operator, and the version that it serves."""
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
@@ -44,6 +58,45 @@ class QuerySinks(Sink):
         """Set the sink of a query, in place of the sink of an earlier query of this name."""
         with self._lock:
             self._sinks[name] = sink, schema
+
+    def serve(self, name: str, version: Version) -> None:
+        """Serve a version of a query from now on; one with aggregates gets a new operator before the sink."""
+        with self._lock:
+            self._grouped.pop(name, None)
+            if version.query.aggregation is None:
+                return
+            assert self.locations is not None
+            assert self._place is not None
+            job, scratch = self._place
+            place = f"{GROUPED}/{name}/{version.number}"
+            after = None if version.complete_from == -FOREVER else version.complete_from
+            sink = self._sinks[name][0]
+            grouped = GroupsSink(sink, version.query, self.locations, place=place, after=after, name=name)
+            for file in (self.locations.root / GROUPED / name).glob("*/*"):
+                if file.parent.name != str(version.number) and not file.name.endswith(FAILED_GROUPS):
+                    file.unlink(missing_ok=True)  # of a version that has ended
+            grouped.begin(version.query.row_schema, f"{job}-{name}", scratch / "queries" / name)
+            self._grouped[name] = grouped, version
+
+    def committed(self, manifest: Manifest) -> None:
+        for grouped, version in self._grouped.values():
+            assert version.start is not None
+            grouped.follows(version.start, manifest.watermarks["engine"])
+
+    def check(self, manifest: Manifest, published: bool) -> list[str]:
+        """Return texts on files of groups that were restored.
+
+        Raises StreamingStateError if groups are lost that the next batch needs.
+        """
+        self.committed(manifest)
+        for name, (grouped, _) in self._grouped.items():
+            results = [file.file.partition("/")[2] for file in manifest.results if file.file.startswith(f"{name}/")]
+            grouped.check(manifest.batch, results, published)
+        return [text for grouped, _ in self._grouped.values() for text in grouped.recoveries]
+
+    def n_groups(self, name: str) -> int | None:
+        """Return the rows of groups that a query has given since the start, None for one without aggregates."""
+        return self._grouped[name][0].n_rows if name in self._grouped else None
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         assert self._place is not None
@@ -66,7 +119,7 @@ class QuerySinks(Sink):
                     f"query {name!r} has results, and no sink since this start of the hub; start it again with its"
                     " sink, or drop it: Hub.drop(…)"
                 )
-            return self._sinks[name][0]
+            return self._grouped[name][0] if name in self._grouped else self._sinks[name][0]
 
     def has(self, name: str) -> bool:
         """Return whether a query has a sink."""
@@ -89,6 +142,7 @@ class QuerySinks(Sink):
 
     def clean(self, before_batch: int) -> None:
         with self._lock:
-            sinks = [sink for sink, _ in self._sinks.values()]
+            sinks = [sink for name, (sink, _) in self._sinks.items() if name not in self._grouped]
+            sinks += [grouped for grouped, _ in self._grouped.values()]
         for sink in sinks:
             sink.clean(before_batch)

@@ -10,7 +10,7 @@ from eddy.queries.changes import CHANGES
 from eddy.queries.lineage import Lineage, VersionHost
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.hub.checks import check_columns
+from eddy.spark.streaming.hub.checks import check_columns, check_groups
 from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement
 from eddy.spark.streaming.hub.saved import matched, resumed_lineage, saved_columns
 
@@ -41,7 +41,9 @@ def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements
                 " how='handover', or start the same query"
             )
         if differs is not None and start.how is not None:
-            check_columns(name, saved_columns(saved), start.query)
+            if start.query.aggregation is None:
+                check_columns(name, saved_columns(saved), start.query)
+            check_groups(name, start.how, start.query)
             kind = CHANGES[start.how]
             if not kind.drains and not kind.at_result:
                 # The old versions end before they run again, so their queries are not needed.

@@ -16,6 +16,7 @@ from eddy.queries.sources import Sources, window_of
 from eddy.query.host_limits import check_all_rows, check_failed_plainly
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.sink import without_groups
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
@@ -85,10 +86,10 @@ class HubStreams:
             raise QueryError(f"query {name!r}: a hub runs an eddy.Query, not {type(query).__name__}")
         check_all_rows(query, f"query {name!r}: a hub")
         if query.aggregation is not None:
-            raise QueryError(
-                f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
-                " eddy.spark.join"
-            )
+            try:
+                without_groups(query)
+            except SparkJoinError as problem:
+                raise QueryError(f"query {name!r}: {problem}") from problem
         if query.branches:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"

@@ -1,0 +1,190 @@
+"""Queries with aggregates on a hub: each has the windows that begin after its start, once, through any crash."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eddy
+from eddy import InputError, agg
+from eddy.spark import Hub, SparkJoinError
+from eddy.spark.streaming.sinks import ParquetSink
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from tests.spark.streaming.hub_jobs import OLD, SCHEMA, DrawnRows, finished, hub_of, query, results_of
+from tests.spark.streaming.hub_reference import HubReferenceQuery
+from tests.spark.streaming.jobs import Inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LATENESS = 60
+COLUMNS = {"k": ("R", "k"), "r": ("R", "t"), "s": ("S", "t"), "v": ("S", "v")}
+
+
+def grouped(size: int, ranges: dict[str, int] = OLD, **more: Any) -> eddy.Query:
+    groups: dict[str, Any] = {
+        "select": None,
+        "group_by": {"k": "R.k"},
+        "aggregates": {"n": agg.count(), "total": agg.sum("S.v")},
+        "group_window": eddy.Tumbling(size),
+    }
+    base = query(ranges)
+    return eddy.Query(base.streams, base.on, **{**groups, **more})
+
+
+def windows(
+    rows: DrawnRows, size: int, start: int, stop: int | None = None, *, warm: bool = False, ranges: dict[str, int] = OLD
+) -> Counter[tuple[Any, ...]]:
+    """Return the rows of the windows of a version, by nested loops.
+
+    start, stop   the first micro-batch of the version, and the first one after it; None = it goes on
+    """
+    batches = rows.batches
+    count = len(batches["R"])
+    last = count if stop is None else stop
+    newest = [max(row["t"] for number in range(last) for row in batches[name][number]) for name in "RS"]
+    watermark = min(newest) - LATENESS
+    after = rows.greatest(start)
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for first, latest, (k, r, s, v) in HubReferenceQuery(ranges, COLUMNS).matches(batches):
+        begin = max(r, s) // size * size
+        if (latest if warm else first) >= start and latest < last and begin > after and begin + size <= watermark:
+            groups[k, begin].append(v)
+    return Counter((k, begin, begin + size, len(vs), sum(vs)) for (k, begin), vs in groups.items())
+
+
+def test_windows_are_those_of_the_nested_loop_through_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    rows = DrawnRows(tmp_path / "in", 3, "RS")
+
+    def run(*, again: bool) -> Hub:
+        for _ in range(4):
+            rows.add(25)
+        hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
+        hub.start("first", grouped(10), tmp_path / "first")
+        hub.start("later", grouped(15), tmp_path / "later", at=None if again else 2)
+        hub.start("warm", grouped(15), tmp_path / "warm", warm=True, at=None if again else 2)
+        hub.start("pairs", query(OLD), tmp_path / "pairs")
+        hub.start("changed", grouped(20 if again else 10), tmp_path / "changed", how="immediate")
+        if not again:
+            hub.start("stopped", grouped(10), tmp_path / "stopped").stop(at=3)
+        finished(hub.run(availableNow=True))
+        return hub
+
+    hub = run(again=False)
+    assert hub["first"].complete_from is None
+    assert hub["later"].complete_from == max(
+        row["t"] for name in "RS" for n in range(2) for row in rows.batches[name][n]
+    )
+    hub = run(again=True)
+    hub = run(again=True)
+    wanted = {
+        "first": windows(rows, 10, 0),
+        "later": windows(rows, 15, 2),
+        "warm": windows(rows, 15, 2, warm=True),
+        "changed": windows(rows, 10, 0, 4) + windows(rows, 20, 4),
+    }
+    for name, counts in wanted.items():
+        assert results_of(tmp_path / name) == counts, name
+        assert len(counts) > 10
+    assert hub["first"].results == (windows(rows, 10, 0) - windows(rows, 10, 0, 8)).total()
+    assert not results_of(tmp_path / "stopped") - windows(rows, 10, 0, 3)
+    # The files of ended versions are gone, those of the newest two batches stay.
+    root = tmp_path / "state" / "grouped"
+    kept = {path.parent.relative_to(root).as_posix() for path in root.glob("*/*/*")}
+    assert kept >= {"first/0", "later/0", "changed/1"}
+    assert "changed/0" not in kept
+
+
+def test_a_crash_at_any_step_counts_each_result_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver fails before and after the commit, and around the publication; a hub starts anew each time."""
+    rows = DrawnRows(tmp_path / "in", 5, "RS")
+    for _ in range(9):
+        rows.add(25)
+    place = ""
+
+    def failing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            nonlocal place
+            batch = getattr(given[-1], "batch", given[-1] if name == "mark" else None)
+            if place == name and batch not in (0, None):
+                place = ""
+                raise RuntimeError(f"injected: {name}")
+            return call(*given)
+
+        return wrapped
+
+    class Fails(ParquetSink):
+        def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+            nonlocal place
+            early = place == "before publish"
+            if not early:
+                super().publish(batch, files, spark)
+            if batch and place.endswith("publish"):
+                place = ""
+                raise RuntimeError("injected: publish")
+            if early:
+                super().publish(batch, files, spark)
+
+    monkeypatch.setattr(Checkpoint, "commit", failing("commit", Checkpoint.commit))
+    monkeypatch.setattr(Checkpoint, "mark_published", failing("mark", Checkpoint.mark_published))
+    for wanted in ("commit", "before publish", "mark", "commit", "publish", "mark", "end"):
+        place = wanted
+        hub = hub_of(spark, rows.inputs, tmp_path / "state")
+        hub.start("one", grouped(10), Fails(tmp_path / "one"))
+        hub.start("two", grouped(15, {"R": 45, "S": 40}), tmp_path / "two")
+        running = hub.run(availableNow=True)
+        if wanted == "end":
+            finished(running)
+        else:
+            with pytest.raises(Exception, match="injected"):
+                running.awaitTermination(120)
+    assert results_of(tmp_path / "one") == windows(rows, 10, 0)
+    assert results_of(tmp_path / "two") == windows(rows, 15, 0, ranges={"R": 45, "S": 40})
+
+
+def test_groups_that_fail_are_kept_with_the_name_of_their_query(spark: SparkSession, tmp_path: Path) -> None:
+    inputs, end = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA), {"k": 2, "t": 200, "v": 0}
+    inputs.add("R", [{"k": 1, "t": 1, "v": 0}, {"k": 0, "t": 1, "v": 0}, end])
+    inputs.add("S", [*({"k": 1, "t": 1, "v": 2**62} for _ in range(3)), {"k": 0, "t": 2, "v": 5}, end])
+    for restart in range(2):
+        hub = hub_of(spark, inputs, tmp_path / "state")
+        hub.start("sums", grouped(10), tmp_path / "sums")
+        hub.start("changed", grouped(10 + 10 * restart), tmp_path / "changed", how="immediate")
+        running = finished(hub.run(availableNow=True))
+        inputs.add("R", [end])
+    failed = [(row["query"], row["kind"]) for row in running.failed().collect()]
+    assert sorted(failed) == [("changed", "aggregate"), ("sums", "aggregate")]
+    assert results_of(tmp_path / "sums") == {(0, 0, 10, 1, 5): 1}
+
+
+def test_what_groups_of_a_hub_cannot_do_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = DrawnRows(tmp_path / "in", 7, "RS")
+    hub = hub_of(spark, rows.inputs, tmp_path / "state")
+    with pytest.raises(eddy.QueryError, match="these aggregates change for ever"):
+        hub.start("q", grouped(10, group_window=None), tmp_path / "q")
+    groups = hub.start("q", grouped(10), tmp_path / "q")
+    pairs = hub.start("pairs", query(OLD), tmp_path / "pairs")
+    for call in (
+        lambda: groups.stop("drain"),
+        lambda: groups.change(grouped(20), how="handover"),
+        lambda: groups.change(grouped(20), how="drain-stream"),
+    ):
+        with pytest.raises(InputError, match="has no meaning for a query with aggregates on a hub"):
+            call()
+    with pytest.raises(eddy.QueryError, match="the results of the new version have the columns"):
+        pairs.change(grouped(10), how="immediate")
+    monkeypatch.setattr(hub, "_prepared", SimpleNamespace(locations=SimpleNamespace(store="a store")))
+    with pytest.raises(SparkJoinError, match="a hub whose checkpoint is in an object store runs queries without"):
+        hub.start("stored", grouped(10), tmp_path / "stored")
+    groups.change(grouped(20), how="immediate")
+    groups.restart()
+    groups.stop()
