@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import eddy
 from eddy.spark import Hub, Source
 from eddy.spark.streaming.sinks import ParquetSink
+from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
 from tests.spark.streaming.jobs import Inputs, published
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+    from eddy.spark.streaming.state.manifest import Manifest
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 COLUMNS = {"k": "R.k", "r": "R.v", "s": "S.v"}
@@ -105,3 +108,49 @@ class Acting(ParquetSink):
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         super().publish(batch, files, spark)
         self._act(batch)
+
+
+class Failures:
+    """Failures of the driver, each once, at a `place` of a micro-batch after the first one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = ""
+        commit, mark = Checkpoint.commit, Checkpoint.mark_published
+
+        def committing(checkpoint: Checkpoint, manifest: Manifest) -> None:
+            self.reach("commit", manifest.batch)
+            commit(checkpoint, manifest)
+
+        def marking(checkpoint: Checkpoint, batch: int) -> None:
+            self.reach("mark", batch)
+            mark(checkpoint, batch)
+
+        monkeypatch.setattr(Checkpoint, "commit", committing)
+        monkeypatch.setattr(Checkpoint, "mark_published", marking)
+
+    def reach(self, place: str, batch: int) -> None:
+        """Fail here if it is the place."""
+        if self.place == place and batch:
+            self.place = ""
+            raise RuntimeError(f"injected: {place}")
+
+    def end(self, running: StreamingJoinQuery) -> None:
+        """Await the end of a job, which fails if it has a place to fail at."""
+        if not self.place:
+            finished(running)
+            return
+        with pytest.raises(Exception, match="injected"):
+            running.awaitTermination(120)
+
+
+class Failing(ParquetSink):
+    """Fails before or after it has published a batch, at the place "before NAME" or "after NAME"."""
+
+    def __init__(self, path: Path, failures: Failures) -> None:
+        super().__init__(path)
+        self._failures = failures
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        self._failures.reach(f"before {self.path.name}", batch)
+        super().publish(batch, files, spark)
+        self._failures.reach(f"after {self.path.name}", batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,17 @@ import pytest
 import eddy
 from eddy import InputError, agg
 from eddy.spark import Hub, SparkJoinError
-from eddy.spark.streaming.sinks import ParquetSink
-from eddy.spark.streaming.state.checkpoint import Checkpoint
-from tests.spark.streaming.hub_jobs import OLD, SCHEMA, DrawnRows, finished, hub_of, query, results_of
+from tests.spark.streaming.hub_jobs import (
+    OLD,
+    SCHEMA,
+    DrawnRows,
+    Failing,
+    Failures,
+    finished,
+    hub_of,
+    query,
+    results_of,
+)
 from tests.spark.streaming.hub_reference import HubReferenceQuery
 from tests.spark.streaming.jobs import Inputs
 
@@ -107,44 +114,12 @@ def test_a_crash_at_any_step_counts_each_result_once(
     rows = DrawnRows(tmp_path / "in", 5, "RS")
     for _ in range(9):
         rows.add(25)
-    place = ""
-
-    def failing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any) -> Any:
-            nonlocal place
-            batch = getattr(given[-1], "batch", given[-1] if name == "mark" else None)
-            if place == name and batch not in (0, None):
-                place = ""
-                raise RuntimeError(f"injected: {name}")
-            return call(*given)
-
-        return wrapped
-
-    class Fails(ParquetSink):
-        def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-            nonlocal place
-            early = place == "before publish"
-            if not early:
-                super().publish(batch, files, spark)
-            if batch and place.endswith("publish"):
-                place = ""
-                raise RuntimeError("injected: publish")
-            if early:
-                super().publish(batch, files, spark)
-
-    monkeypatch.setattr(Checkpoint, "commit", failing("commit", Checkpoint.commit))
-    monkeypatch.setattr(Checkpoint, "mark_published", failing("mark", Checkpoint.mark_published))
-    for wanted in ("commit", "before publish", "mark", "commit", "publish", "mark", "end"):
-        place = wanted
+    failures = Failures(monkeypatch)
+    for failures.place in ("commit", "before one", "mark", "commit", "after one", "mark", ""):
         hub = hub_of(spark, rows.inputs, tmp_path / "state")
-        hub.start("one", grouped(10), Fails(tmp_path / "one"))
+        hub.start("one", grouped(10), Failing(tmp_path / "one", failures))
         hub.start("two", grouped(15, {"R": 45, "S": 40}), tmp_path / "two")
-        running = hub.run(availableNow=True)
-        if wanted == "end":
-            finished(running)
-        else:
-            with pytest.raises(Exception, match="injected"):
-                running.awaitTermination(120)
+        failures.end(hub.run(availableNow=True))
     assert results_of(tmp_path / "one") == windows(rows, 10, 0)
     assert results_of(tmp_path / "two") == windows(rows, 15, 0, ranges={"R": 45, "S": 40})
 

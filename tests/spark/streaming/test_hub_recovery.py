@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eddy
 from eddy import QueryError
 from eddy.spark import Hub, SparkJoinError
-from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.recovery import recover
 from tests.spark.streaming.hub_jobs import (
@@ -19,6 +17,8 @@ from tests.spark.streaming.hub_jobs import (
     OLD,
     SCHEMA,
     DrawnRows,
+    Failing,
+    Failures,
     asked,
     expected,
     finished,
@@ -127,45 +127,15 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
     rows = DrawnRows(tmp_path / "in", 5, "RS")
     for _ in range(9):
         rows.add(25)
-    places = iter(["commit", "publish one", "mark", "commit", "publish two", "mark", "end"])
-    place = ""
-
-    def failing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any) -> Any:
-            nonlocal place
-            batch = getattr(given[-1], "batch", given[-1] if name == "mark" else None)
-            if place == name and batch not in (0, None):
-                place = ""
-                raise RuntimeError(f"injected: {name}")
-            return call(*given)
-
-        return wrapped
-
-    class Fails(ParquetSink):
-        def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-            nonlocal place
-            super().publish(batch, files, spark)
-            if place == f"publish {self.path.name}" and batch:
-                place = ""
-                raise RuntimeError("injected: publish")
-
-    monkeypatch.setattr(Checkpoint, "commit", failing("commit", Checkpoint.commit))
-    monkeypatch.setattr(Checkpoint, "mark_published", failing("mark", Checkpoint.mark_published))
-    starts = []
-    for place in places:
+    failures, starts = Failures(monkeypatch), []
+    for failures.place in ("commit", "after one", "mark", "commit", "after two", "mark", ""):
         hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
         number = len(starts)
+        one, two = (Failing(tmp_path / name, failures) for name in ("one", "two"))
         # Each start asks for the next change of "one"; "two" changes once, by a drain.
-        hub.start("one", query({"R": 30 + number, "S": 20}), Fails(tmp_path / "one"), how="handover")
-        hub.start(
-            "two", query(NEW if number > 2 else OLD), Fails(tmp_path / "two"), how="drain-stream", earlier=[query(OLD)]
-        )
-        running = hub.run(availableNow=True)
-        if place == "end":
-            finished(running)
-        else:
-            with pytest.raises(Exception, match="injected"):
-                running.awaitTermination(120)
+        hub.start("one", query({"R": 30 + number, "S": 20}), one, how="handover")
+        hub.start("two", query(NEW if number > 2 else OLD), two, how="drain-stream", earlier=[query(OLD)])
+        failures.end(hub.run(availableNow=True))
         starts.append({(element["query"], element["event"]): element["batch"] for element in hub.history().to_pylist()})
     # A start that failed before its first micro-batch has changed nothing; a micro-batch that was not committed is
     # replayed with the change of the next start.
