@@ -95,7 +95,7 @@ def _canonical(query: Query) -> object:
     inner = sorted(
         (
             sorted(sorted(key_class.columns.items()) for key_class in each.classes).__repr__(),
-            sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons),
+            sorted(comparison.canonical for comparison in each.comparisons),
             repr(_sorted(query_text(each)["where"])),
         )
         for each in joins

@@ -7,7 +7,7 @@ numbers of one type per comparison: integers, ticks of time, digits of decimals,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pyarrow as pa
@@ -50,12 +50,23 @@ class ColumnComparison:
     @property
     def canonical(self) -> str:
         """A text that is the same for all ways to write the comparison."""
+        # A sum of floats is rounded, so it is another one on the other side.
+        if self.right < self.left and not (self.floats and any((self.low, self.high))):
+            return self._turned().canonical
         left, right = (".".join(map(repr, column)) for column in self.columns)
         if self.differs:
             return f"{left} <> {right} + {self.low} ({self.kind})"
         low = "" if self.low is None else f"{right} + {self.low} <{'' if self.excluded & 1 else '='} "
         high = "" if self.high is None else f" <{'' if self.excluded & 2 else '='} {right} + {self.high}"
         return f"{low}{left}{high} ({self.kind})"
+
+    def _turned(self) -> ColumnComparison:
+        """Return the comparison with its sides exchanged."""
+        low, high = (None if bound is None else 0 - bound for bound in (self.high, self.low))
+        if self.differs:
+            low, high = high, low
+        excluded = (self.excluded & 1) << 1 | self.excluded >> 1
+        return replace(self, left=self.right, right=self.left, low=low, high=high, excluded=excluded)
 
     @property
     def floats(self) -> bool:
