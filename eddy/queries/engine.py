@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from time import perf_counter
@@ -734,7 +734,7 @@ class Engine(Uncopied):
         return query.failures.table()
 
     @in_turn
-    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Iterable[str] | None) -> None:
         """Run a join by another plan from now on; see `RunningQuery.transition`."""
         self.joins.change_plan(join, plan, store)
 

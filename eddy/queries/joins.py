@@ -11,7 +11,7 @@ that `make` began, because the attributes of `parts` are replaced, and the lists
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -297,7 +297,7 @@ class Joins:
             return join.runtime.plan
         return (join.tree or default_plan(join.query.graph)).text(join.query.graph.names)
 
-    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Iterable[str] | None) -> None:
         """Change the plan of a join.
 
         store   inner states to store, as in `Runtime.transition`; a join over shared SteMs has none

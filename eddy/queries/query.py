@@ -86,7 +86,7 @@ class QueryHost(VersionHost, Protocol):
     def failed_of(self, query: RunningQuery) -> pa.Table:
         """Return the failed rows of a query, and store none."""
 
-    def change_plan(self, join: Family | LoneJoin, plan: str, store: Sequence[str] | None) -> None:
+    def change_plan(self, join: Family | LoneJoin, plan: str, store: Iterable[str] | None) -> None:
         """Run a join by another plan from now on."""
 
     def resume_at(
@@ -325,7 +325,7 @@ class RunningQuery(Lineage, Uncopied):
         Results do not change. Raises InputError once the query has stopped and for states of a join that has none, and
         PlanError for a plan that is none.
         """
-        self._engine.change_plan(self._join(), plan, None if store is None else tuple(store))
+        self._engine.change_plan(self._join(), plan, store)
 
     def _join(self) -> Family | LoneJoin:
         if not self.live:

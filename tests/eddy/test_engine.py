@@ -191,6 +191,26 @@ def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
         query.transition("(R S) T")
 
 
+def test_a_plan_with_stored_states_is_for_a_join_with_stems_of_its_own() -> None:
+    run = DrawnEngineRun(7)
+    asked = ReferenceQuery({"R": 12, "S": 12, "T": 12})
+    query = run.engine.start("q", asked.query())
+    run.push(20)
+    query.transition("(S T) R", store=["S T"])
+    (family,) = run.engine.joins.families
+    assert family.runtime is not None
+    assert [len(stair.streams) for stair in family.runtime.stairs] == [2]
+    run.push(30)
+    run.check("q", all_results(asked, run.rows))
+    with pytest.raises(eddy.PlanError):
+        query.transition("(S T) R", store=["R S"])
+    run.engine.start("other", ReferenceQuery({"S": 9, "T": 9}).query())
+    run.push(10)
+    with pytest.raises(InputError, match="a join over shared SteMs has no stored states"):
+        query.transition("(R S) T", store=["R S"])
+    assert query.plan == "(S T) R"
+
+
 def test_metrics_count_for_each_query() -> None:
     run = DrawnEngineRun(6)
     run.engine.start("a", ReferenceQuery({"R": 12, "S": 12}).query())
