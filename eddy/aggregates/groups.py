@@ -136,13 +136,13 @@ class Groups:
             if window is None:
                 raise InputError(
                     f"these aggregates are never final: {_window_wanted(query)}, use output='changelog', or, for input"
-                    " that ends, Runtime(…, bounded=True) and finish()"
+                    " that ends, bounded=True and finish()"
                 )
             if window.slack is None:
                 raise InputError(
                     "group_window: results with any event time may come, because the stream whose time counts has no"
                     " Range window or interval, or a row may wait for a partner without end; give it one, or, for input"
-                    " that ends, use Runtime(…, bounded=True) and finish()"
+                    " that ends, use bounded=True and finish()"
                 )
         self.window = window
         self.buckets = None if window is None else buckets_of(window)

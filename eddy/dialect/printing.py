@@ -106,7 +106,9 @@ def _canonical(query: Query) -> object:
         for join in query.as_of_joins
     ]
     more = text.get("groups"), text.get("top"), as_of
-    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], *more
+    # The columns that groups read come in the order of the streams.
+    select = text["select"] if query.aggregation is None else sorted(map(repr, text["select"]))
+    return streams, inner, select, repr(_sorted(text["where"])), text["lateness"], *more
 
 
 def _sorted(conditions: object) -> list[str]:

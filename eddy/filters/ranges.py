@@ -210,7 +210,7 @@ class _Reader:
         return self._read_column(text) if match is None else self._read_comparison(*match.groups())
 
     def _kind(self, name: str) -> pa.DataType | None:
-        """Return the type of the values of a column, which are decoded when they come; None for no single column."""
+        """Return the type of the values of a column, which are decoded first; None for no single column."""
         return plain(self._schema.field(name).type) if self._schema.names.count(name) == 1 else None
 
     def _read_column(self, name: str) -> _Read | None:

@@ -26,14 +26,15 @@ from eddy.results.results import Results
 from eddy.results.walked import Walked
 from eddy.routing.router import Router, make_policy
 from eddy.routing.schedule import Scheduled, schedule_of
-from eddy.routing.strategies import make_strategy, streams_text
+from eddy.routing.strategies import check_background, check_purge, make_strategy, strategy_name, streams_text
 from eddy.streams.numbers import at_least, whole
 from jisc.plan.states import StateId, read_states
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import Savepoint
 from stairs.descriptors import DEPARTURES, ENDS, M_ARRIVALS, M_CHANGELOG, NOTHING, S_BASE
-from stairs.errors import InputError, StateError
+from stairs.errors import InputError, PlanError, StateError
+from stairs.graph import JoinGraph
 from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.result_blocks import ResultBlocks
@@ -68,6 +69,17 @@ class JoinCommit(NamedTuple):
     inserted: int = 0
 
 
+def _check_options_of_one(graph: JoinGraph, options: RuntimeOptions) -> None:
+    """Raise InputError or PlanError for options that no query has, although a query of one stream needs none."""
+    kind = STRATEGIES[strategy_name(options.strategy)]
+    check_background(kind, options.background)
+    check_purge(kind, options.purge)
+    if options.store is not None:
+        raise PlanError(f"store={options.store!r}: a query of one stream has no inner states; leave store out")
+    if options.policy is not None:
+        make_policy(options.policy, make_strategy("mjoin", Modules(graph, RENUMBER_AT), default_plan(graph)))
+
+
 class Join:
     """One n-way join. Raises PlanError and InputError for options that do not fit the query.
 
@@ -89,8 +101,7 @@ class Join:
         self.query, graph = query, query.graph
         if graph.n_streams == 1:
             # A join of one stream has one plan, and no state to store.
-            if options.strategy not in STRATEGIES:
-                make_strategy(options.strategy, Modules(graph, RENUMBER_AT), default_plan(graph), 0, None)
+            _check_options_of_one(graph, options)
             options = replace(
                 options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False, purge="exact"
             )

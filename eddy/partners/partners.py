@@ -68,7 +68,7 @@ class Partners:
                 raise InputError(
                     f"a row of {core} without a partner in {other} would never be known: no window of {core} ends, so a"
                     " partner may always come. Give the streams windows or intervals, use output='changelog', or, for"
-                    " input that ends, Runtime(…, bounded=True) and finish()"
+                    " input that ends, bounded=True and finish()"
                 )
 
     @property

@@ -79,6 +79,11 @@ STOPPED = 1_000
 """Stopped queries that an engine knows by name at least; beyond twice as many, it forgets those that started first."""
 
 
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is True or False, not {value!r}")
+
+
 class Engine(Uncopied):
     """Streams, and queries over them that start, change and stop while rows arrive.
 
@@ -133,6 +138,7 @@ class Engine(Uncopied):
                 f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, late,"
                 " late_rows, max_bytes, share, strategy, policy, statistics and bounded"
             )
+        _check_switch("bounded", options.get("bounded", False))
         self.sources = Sources(streams, lateness, watermark, idle_after, alone=True, late=late, late_rows=late_rows)
         self.clock = self.sources.clock()
         """The clock of all streams, None without event times."""
@@ -236,10 +242,11 @@ class Engine(Uncopied):
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
         check_output(output)
+        _check_switch("ordered", ordered)
         position = self.checked_position(name, at)
         self._note_beside()
         self._begin()
-        version = self.make(Version(0, query, position, warm, 0, ordered=bool(ordered)), output)
+        version = self.make(Version(0, query, position, warm, 0, ordered=ordered), output)
         started = RunningQuery(self, name, version, output)
         started.number = self._started
         self._started += 1

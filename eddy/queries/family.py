@@ -42,7 +42,7 @@ def family_key(query: Query) -> Hashable:
     rowed = tuple(
         (stream.name, stream.window.n, _Filter(stream.filter))
         for stream in sorted(query.streams, key=lambda stream: stream.name)
-        if isinstance(stream.window, Rows)
+        if isinstance(stream.window, Rows) and stream.name in query.counted
     )
     classes = frozenset(tuple(sorted(attribute_class.columns.items())) for attribute_class in query.classes)
     return (
@@ -50,6 +50,7 @@ def family_key(query: Query) -> Hashable:
         classes,
         frozenset(comparison.canonical for comparison in query.comparisons),
         rowed,
+        query.unretracted,
         query.graph.timed,
     )
 
@@ -116,8 +117,9 @@ class Family:
         self._counting = {
             stream.name: AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             for stream in query.streams
-            if stream.conditions and isinstance(stream.window, Rows)
+            if stream.conditions and stream.name in query.counted
         }
+        self._counted = query.counted
         self.readers: list[Reader[Family]] = []
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime | None = None
@@ -157,7 +159,7 @@ class Family:
         for name, i in zip(self.names, self._index, strict=True):
             family_stream, source = self._streams[name], self._sources.streams[i]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
-            kept = family_stream.filter if isinstance(family_stream.window, Rows) else None
+            kept = family_stream.filter if name in self._counted else None
             streams.append(Stream(name, schema, family_stream.window, source.time if self.timed else None, kept))
         select = [f"{stream.name}.{column}" for stream in streams for column in stream.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
@@ -206,7 +208,7 @@ class Family:
 
     def _is_filtered(self, name: str) -> bool:
         """Return whether every version bounds columns of a stream by ranges, so that rows may be kept out."""
-        return not isinstance(self._streams[name].window, Rows) and all(reader.ranges[name] for reader in self.readers)
+        return name not in self._counted and all(reader.ranges[name] for reader in self.readers)
 
     def _filters(self) -> dict[str, GroupedFilters]:
         """Return the grouped filters of arriving rows, for each filtered stream."""

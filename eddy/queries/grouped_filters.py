@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnSet, Ranges, TextEnd, as_sets, codes, without_null
 from eddy.queries.kernels import accepted_by_any, set_bits, share, text_codes
+from stairs.plain_types import to_plain
 
 Int64s = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
@@ -163,6 +164,8 @@ class GroupedFilters:
         always, column_cells = self._everyone.copy(), []
         for name, column in self._columns.items() if n else ():
             given, valid = values(name), None
+            if isinstance(given, pa.Array):
+                given = to_plain(given)  # a null of a dictionary may be among its values
             if isinstance(given, pa.Array) and (column.texts is not None or not len(column.cuts)):
                 valid = np.asarray(given.is_valid()) if given.null_count else None
                 given = np.zeros(len(given), np.int64) if column.texts is None else column.texts.codes(given)

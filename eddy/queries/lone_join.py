@@ -116,7 +116,12 @@ class LoneJoin:
         """Return an inner join with the positions of components among its columns."""
         _check_time(query, self._sources)
         placed = [
-            replace(stream, schema=stream.schema.append(pa.field(POSITION, pa.int64()))) for stream in query.streams
+            replace(
+                stream,
+                schema=stream.schema.append(pa.field(POSITION, pa.int64())),
+                window=None if query.unretracted else stream.window,
+            )
+            for stream in query.streams
         ]
         select = {
             name: output.expression if isinstance(output, ComputedExpression) else ".".join(output)

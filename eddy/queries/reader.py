@@ -21,7 +21,6 @@ from eddy.queries.combinations import AGE, FIRST, LAST, PushedCombinations
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.results.failed_rows import failed_batch
-from eddy.streams.windows import Rows
 from stairs.graph import Window, WindowKind
 
 Positions = npt.NDArray[np.int64]
@@ -57,7 +56,7 @@ class Reader(Generic[Of]):
         self._filters: dict[str, AdaptiveFilter] = {}
         self._filtered: dict[str, list[str]] = {}
         for stream in query.streams:
-            if isinstance(stream.window, Rows):
+            if stream.name in query.counted:
                 continue  # the family has this filter
             streams = {f"{stream.name}.{column}": stream.name for column in stream.schema.names}
             named = pa.schema(zip(streams, stream.schema.types, strict=True))

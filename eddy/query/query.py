@@ -544,6 +544,13 @@ class Query:
         return self.streams[self.index(name)]
 
     @property
+    def counted(self) -> frozenset[str]:
+        """The names of the streams whose filter decides which rows have a place in a `Rows` window."""
+        if self.unretracted:
+            return frozenset()
+        return frozenset(stream.name for stream in self.streams if isinstance(stream.window, Rows))
+
+    @property
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""
         if self.tree is not None:

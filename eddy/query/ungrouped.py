@@ -32,7 +32,7 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
     if query.tree is not None:
         return Query(query.core_streams, query.on, branches=query.branches, as_of=query.as_of, **same)
     # Windows that followed from intervals are derived again.
-    streams = [replace(stream, window=None) if stream.name in query.derived else stream for stream in query.streams]
+    streams = [replace(stream, window=None) if stream.name in query.unwindowed else stream for stream in query.streams]
     return Query(streams, query.on, **same)
 
 

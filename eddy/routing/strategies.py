@@ -87,8 +87,8 @@ def check_store(
 
 def resolve(tree: Tree, graph: JoinGraph, store: Iterable[StateId | str]) -> frozenset[StateId]:
     """Return states of a plan, given as ids or by their streams ("R S"). Raises PlanError for an unknown state."""
-    if isinstance(store, str):
-        raise PlanError(f"store is a list of states such as ['R S'], not the text {store!r}")
+    if isinstance(store, str) or not isinstance(store, Iterable):
+        raise PlanError(f"store is a list of states such as ['R S'], not {store!r}")
     by_mask = {state.mask: state for state in states_of(tree, Masks(graph))}
     states = set[StateId]()
     for asked in store:

@@ -42,7 +42,7 @@ def mode_of(query: Query, output: str, bounded: bool) -> Mode:
         return "end"
     raise InputError(
         "top: the first rows of a group are not final before the input ends; use output='changelog', or, for input that"
-        " ends, Runtime(…, bounded=True) and finish()"
+        " ends, bounded=True and finish()"
     )
 
 

@@ -99,7 +99,7 @@ ADVICE: dict[str, Callable[[Setup, re.Match[str], str], Setup]] = {
     r"write it as its filter: (\w+)\(…, filter=…\)": filtered,
     r"(?:pass|use) output='(\w+)'": with_output,
     r"make it a Table": lambda setup, _, name: replace(setup, kinds={**setup.kinds, name: "Table"}),
-    r"Runtime\(…, bounded=True\)": lambda setup, *_: replace(setup, runtime={**setup.runtime, "bounded": True}),
+    r"bounded=True and finish\(\)": lambda setup, *_: replace(setup, runtime={**setup.runtime, "bounded": True}),
     r"leave group_window out": lambda setup, *_: replace(setup, groups={**(setup.groups or {}), "group_window": None}),
     r"push one stream at a time": lambda setup, *_: replace(setup, alone=True),
     r"or pass order=": lambda setup, *_: replace(setup, order=[*range(len(setup.kinds))]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -109,6 +110,39 @@ def test_these_conditions_are_grouped(name: str) -> None:
     (reader,) = engine.joins.readers.values()
     assert reader.ranges["R"]
     assert not reader.asks_more
+
+
+DICTIONARIES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["", "a", "b", "c"]),
+    "whole": (pa.int64(), [-1, 0, 3, 7]),
+    "number": (pa.float64(), [-0.5, 0.0, 2.5, float("nan")]),
+    "flag": (pa.bool_(), [False, True]),
+    "day": (pa.date32(), [datetime.date(2026, 1, day) for day in (1, 2, 3)]),
+    "moment": (pa.timestamp("us"), [datetime.datetime(2026, 1, day) for day in (1, 2, 3)]),
+}
+
+
+@pytest.mark.parametrize("kind", DICTIONARIES)
+@pytest.mark.parametrize("window", [eddy.Unbounded(), None, eddy.Rows(3)])
+def test_nulls_of_a_dictionary_are_among_its_indices_and_its_values(kind: str, window: Any) -> None:
+    values, pool = DICTIONARIES[kind]
+    schema = pa.schema([("c", pa.dictionary(pa.int8(), values))])
+    chance = np.random.default_rng(5)
+    field, value = pc.field("c"), pa.scalar(pool[1], values)
+    conditions = [field.is_null(), field.is_valid(), field == value, field != value, ~(field == value), field <= value]
+    conditions += [field.isin(pa.array([pool[0], None], values)), ~field.isin(pa.array([pool[0]], values))]
+    queries = {f"{i}": eddy.Query([eddy.Stream("R", schema, window, filter=c)]) for i, c in enumerate(conditions)}
+    for group in [[name] for name in queries] + [list(queries)]:
+        engine = eddy.Engine([eddy.Stream("R", schema)])
+        for name in group:
+            engine.start(name, queries[name])
+        for _ in range(3):
+            indices = [None if i < 0 else i for i in chance.integers(-1, len(pool) + 1, 20).tolist()]
+            column = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array([*pool, None], values))
+            batch = {"R": pa.record_batch([column], schema=schema)}
+            for name, table in engine.push(batch).items():
+                wanted = eddy.Runtime(queries[name]).push(batch)
+                assert str(table.to_pylist()) == str(wanted.to_pylist()), conditions[int(name)]
 
 
 def test_a_warm_start_sees_rows_that_no_query_wanted() -> None:

@@ -80,6 +80,51 @@ def test_queries_of_one_stream_share_their_filters_with_each_other_and_rows_with
             engine = eddy.Engine.restore(engine.snapshot(), sources, asked)
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("output", ["append", "changelog"])
+def test_an_engine_gives_what_a_runtime_gives(window: Any, output: Any) -> None:
+    chance, asked = random.Random(3), query(window)
+    engine, runtime = eddy.Engine([eddy.Stream("R", SCHEMA, time="t")]), eddy.Runtime(asked, output=output)
+    engine.start("q", asked, output=output)
+    for step in range(12):
+        rows = rows_of(chance, 10 * step)
+        results = engine.push({"R": rows})["q"]
+        # The watermark of the engine follows all rows, also those that the filter of the query rejects.
+        assert results == runtime.push({"R": rows}, watermark=engine.watermark if asked.graph.timed else None)
+        if step % 4 == 3:
+            engine = eddy.Engine.restore(engine.snapshot(), [eddy.Stream("R", SCHEMA, time="t")], {"q": asked})
+
+
+@pytest.mark.parametrize("window", [None, eddy.Unbounded()])
+def test_filters_of_many_queries_are_those_of_one_join(window: Any) -> None:
+    """A stream without a window keeps no rows, so its filter decides no places in one."""
+    engine = eddy.Engine([eddy.Stream("R", SCHEMA, time="t")])
+    for least in range(50):
+        engine.start(f"{least}", query(window, least))
+    assert len(engine.metrics()["joins"]) == 1
+    engine["3"].pause()
+    rows = [{"k": k, "t": 1, "n": 1} for k in range(50)]
+    results = engine.push({"R": rows})
+    assert {name: table.num_rows for name, table in results.items()} == {f"{n}": 50 - n for n in range(50) if n != 3}
+    engine["3"].resume()
+    assert engine.push({"R": rows})["3"].num_rows == 47
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "best"}, "there is no policy 'best'"),
+        ({"strategy": "best"}, "best"),
+        ({"store": ["R"]}, "has no inner states"),
+        ({"purge": "late"}, "purge='late'"),
+        ({"background": -1}, "background is a number of keys"),
+    ],
+)
+def test_options_that_no_query_has_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(eddy.EddyError, match=message):
+        eddy.Runtime(query(None), **options)
+
+
 def test_hosts_that_join_streams_refuse_it() -> None:
     asked = query(eddy.Range(5))
     timed = eddy.Stream("R", pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))]), time="t")

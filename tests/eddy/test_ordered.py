@@ -175,4 +175,8 @@ def test_what_has_no_such_order_is_refused() -> None:
     for query, message in ((left, "branches"), (groups, "aggregates"), (timed, "aggregates")):
         with pytest.raises(eddy.InputError, match=f"ordered .*{message}"):
             engine.start("q", query, ordered=True)
+    with pytest.raises(eddy.InputError, match="ordered is True or False, not 'no'"):
+        engine.start("q", join, ordered="no")  # type: ignore[arg-type]
+    with pytest.raises(eddy.InputError, match="bounded is True or False, not 1"):
+        eddy.Engine([Stream("R", TIMED, time="t")], bounded=1)
     assert not engine.queries

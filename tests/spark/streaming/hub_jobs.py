@@ -143,7 +143,7 @@ class Failures:
             running.awaitTermination(120)
 
 
-class Failing(ParquetSink):
+class FailingParquet(ParquetSink):
     """Fails before or after it has published a batch, at the place "before NAME" or "after NAME"."""
 
     def __init__(self, path: Path, failures: Failures) -> None:

@@ -16,7 +16,7 @@ from tests.spark.streaming.hub_jobs import (
     OLD,
     SCHEMA,
     DrawnRows,
-    Failing,
+    FailingParquet,
     Failures,
     finished,
     hub_of,
@@ -117,7 +117,7 @@ def test_a_crash_at_any_step_counts_each_result_once(
     failures = Failures(monkeypatch)
     for failures.place in ("commit", "before one", "mark", "commit", "after one", "mark", ""):
         hub = hub_of(spark, rows.inputs, tmp_path / "state")
-        hub.start("one", grouped(10), Failing(tmp_path / "one", failures))
+        hub.start("one", grouped(10), FailingParquet(tmp_path / "one", failures))
         hub.start("two", grouped(15, {"R": 45, "S": 40}), tmp_path / "two")
         failures.end(hub.run(availableNow=True))
     assert results_of(tmp_path / "one") == windows(rows, 10, 0)

@@ -17,7 +17,7 @@ from tests.spark.streaming.hub_jobs import (
     OLD,
     SCHEMA,
     DrawnRows,
-    Failing,
+    FailingParquet,
     Failures,
     asked,
     expected,
@@ -131,10 +131,10 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
     for failures.place in ("commit", "after one", "mark", "commit", "after two", "mark", ""):
         hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
         number = len(starts)
-        one, two = (Failing(tmp_path / name, failures) for name in ("one", "two"))
+        first, second = (FailingParquet(tmp_path / name, failures) for name in ("one", "two"))
         # Each start asks for the next change of "one"; "two" changes once, by a drain.
-        hub.start("one", query({"R": 30 + number, "S": 20}), one, how="handover")
-        hub.start("two", query(NEW if number > 2 else OLD), two, how="drain-stream", earlier=[query(OLD)])
+        hub.start("one", query({"R": 30 + number, "S": 20}), first, how="handover")
+        hub.start("two", query(NEW if number > 2 else OLD), second, how="drain-stream", earlier=[query(OLD)])
         failures.end(hub.run(availableNow=True))
         starts.append({(element["query"], element["event"]): element["batch"] for element in hub.history().to_pylist()})
     # A start that failed before its first micro-batch has changed nothing; a micro-batch that was not committed is
