@@ -61,8 +61,10 @@ def test_the_text_of_a_query_gives_it_again(text: str) -> None:
 
 def test_the_text_has_no_product_where_keys_connect_streams() -> None:
     """The third stream connects the first two, so the text names it before the second."""
-    query = eddy.Query([R, S, replace(R, name="x")], ["r.k = x.k", "s.v = x.v"])
-    assert "FROM r JOIN x ON r.k = x.k JOIN s ON s.v = x.v" in eddy.to_sql(query)
+    sums = {"a": eddy.agg.sum("s.v"), "b": eddy.agg.sum("x.v")}
+    for groups in ({}, {"aggregates": sums}):
+        query = eddy.Query([R, S, replace(R, name="x")], ["r.k = x.k", "s.v = x.v"], **groups)  # type: ignore[arg-type]
+        assert "FROM r JOIN x ON r.k = x.k JOIN s ON s.v = x.v" in eddy.to_sql(query)
 
 
 @pytest.mark.parametrize(
