@@ -63,8 +63,11 @@ def test_the_text_has_no_product_where_keys_connect_streams() -> None:
     """The third stream connects the first two, so the text names it before the second."""
     query = eddy.Query([R, S, replace(R, name="x")], ["r.k = x.k", "s.v = x.v"])
     assert "FROM r JOIN x ON r.k = x.k JOIN s ON s.v = x.v" in eddy.to_sql(query)
-    grouped = eddy.sql("SELECT sum(s.v) AS a, sum(x.v) AS b FROM r, s, r AS x WHERE r.k = x.k AND s.v = x.v", [R, S])
-    assert "FROM r JOIN r AS x ON r.k = x.k JOIN s ON s.v = x.v" in eddy.to_sql(grouped)
+    text = (
+        "SELECT count(r.v) FILTER (WHERE r.v <> b.v) AS n FROM r JOIN (r AS b JOIN r AS c ON b.k = c.k) ON r.k = b.k"
+        " RIGHT JOIN s ON c.k = s.k WHERE r.v > 0"
+    )
+    assert "FROM s JOIN r AS c ON c.k = s.k JOIN r AS b ON b.k = c.k" in eddy.to_sql(eddy.sql(text, [R, S]))
 
 
 @pytest.mark.parametrize(
