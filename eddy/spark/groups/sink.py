@@ -82,6 +82,11 @@ class GroupsSink(ManifestSink):
         self._watermark: int | None = None
 
     @property
+    def title(self) -> str:
+        """The sink that gets the groups."""
+        return self._inner.title
+
+    @property
     def recoveries(self) -> list[str]:
         """Texts on files of groups that were restored from their copies."""
         return self._files.recoveries
@@ -140,7 +145,10 @@ class GroupsSink(ManifestSink):
         """
         if batch not in self._files.batches():
             return None
-        saved = self._files.read(batch)
+        try:
+            saved = self._files.read(batch)
+        except StreamingStateError:
+            return None  # `check` raises it where nothing else has the groups
         return saved if saved.results == tuple(results) else None
 
     def _before(self, batch: int) -> int | None:

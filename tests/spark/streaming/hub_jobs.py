@@ -45,6 +45,18 @@ def query(ranges: dict[str, int], least: int = 0, **more: Any) -> eddy.Query:
     return eddy.Query(streams, on, select=COLUMNS, **more)
 
 
+def grouped(size: int, ranges: dict[str, int] = OLD, **more: Any) -> eddy.Query:
+    """Return a query with aggregates in windows of a size."""
+    groups: dict[str, Any] = {
+        "select": None,
+        "group_by": {"k": "R.k"},
+        "aggregates": {"n": eddy.agg.count(), "total": eddy.agg.sum("S.v")},
+        "group_window": eddy.Tumbling(size),
+    }
+    base = query(ranges)
+    return eddy.Query(base.streams, base.on, **{**groups, **more})
+
+
 def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path | str, keep: int | None = None, **how: Any) -> Hub:
     window = None if keep is None else eddy.Range(keep)
     sources = [

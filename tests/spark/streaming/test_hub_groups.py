@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eddy
-from eddy import InputError, agg
+from eddy import InputError
 from eddy.spark import Hub, SparkJoinError
+from eddy.spark.streaming.sinks import ParquetSink
 from tests.spark.streaming.hub_jobs import (
     OLD,
     SCHEMA,
@@ -19,6 +20,7 @@ from tests.spark.streaming.hub_jobs import (
     FailingParquet,
     Failures,
     finished,
+    grouped,
     hub_of,
     query,
     results_of,
@@ -31,17 +33,6 @@ if TYPE_CHECKING:
 
 LATENESS = 60
 COLUMNS = {"k": ("R", "k"), "r": ("R", "t"), "s": ("S", "t"), "v": ("S", "v")}
-
-
-def grouped(size: int, ranges: dict[str, int] = OLD, **more: Any) -> eddy.Query:
-    groups: dict[str, Any] = {
-        "select": None,
-        "group_by": {"k": "R.k"},
-        "aggregates": {"n": agg.count(), "total": agg.sum("S.v")},
-        "group_window": eddy.Tumbling(size),
-    }
-    base = query(ranges)
-    return eddy.Query(base.streams, base.on, **{**groups, **more})
 
 
 def windows(
@@ -139,9 +130,133 @@ def test_groups_that_fail_are_kept_with_the_name_of_their_query(spark: SparkSess
     assert results_of(tmp_path / "sums") == {(0, 0, 10, 1, 5): 1}
 
 
-def test_what_groups_of_a_hub_cannot_do_is_refused(
+class Job:
+    """A hub that starts anew on one checkpoint, with rows of two streams."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark, self.root, self.rows = spark, root, DrawnRows(root / "in", 11, "RS")
+
+    def hub(self, batches: int = 0) -> Hub:
+        """Return a hub, after more rows have come."""
+        for _ in range(batches):
+            self.rows.add(25)
+        return hub_of(self.spark, self.rows.inputs, self.root / "state", keep=60)
+
+    def sink(self, failures: Failures | None = None, name: str = "q") -> ParquetSink:
+        return ParquetSink(self.root / name) if failures is None else FailingParquet(self.root / name, failures)
+
+    def results(self, name: str = "q") -> Counter[tuple[Any, ...]]:
+        return results_of(self.root / name)
+
+
+@pytest.mark.parametrize("change", ["change", "restart"])
+def test_a_change_that_no_manifest_names_leaves_the_groups(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    failures, job = Failures(monkeypatch), Job(spark, tmp_path)
+    hub = job.hub(3)
+    hub.start("q", grouped(10), job.sink())
+    finished(hub.run(availableNow=True))
+    hub = job.hub(3)
+    handle = hub.start("q", grouped(10), job.sink())
+    if change == "change":
+        handle.change(grouped(20), how="immediate")
+    else:
+        handle.restart()
+    failures.place = "commit"
+    failures.end(hub.run(availableNow=True))
+    hub = job.hub()
+    hub.start("q", grouped(10), job.sink())
+    finished(hub.run(availableNow=True))
+    assert job.results() == windows(job.rows, 10, 0)
+
+
+def test_groups_of_an_unpublished_batch_need_their_query(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failures, job = Failures(monkeypatch), Job(spark, tmp_path)
+    hub = job.hub(5)
+    hub.start("q", grouped(10), job.sink(failures))
+    failures.place = "before q"
+    failures.end(hub.run(availableNow=True))
+    hub = job.hub()
+    hub.start("q", grouped(20), job.sink(), how="immediate")
+    with pytest.raises(SparkJoinError, match="its results of batch 1 are not published, and the groups need the query"):
+        hub.run(availableNow=True)
+    # Without its files, the batch is made again from the groups of the one before.
+    for path in (tmp_path / "state" / "grouped").glob("*/*/*1*"):
+        path.write_bytes(b"damaged")
+    hub = job.hub()
+    hub.start("q", grouped(10), job.sink())
+    finished(hub.run(availableNow=True))
+    assert job.results() == windows(job.rows, 10, 0)
+
+
+@pytest.mark.parametrize("asked", [grouped(10), query(OLD)])
+def test_a_query_that_was_dropped_starts_anew(spark: SparkSession, tmp_path: Path, asked: eddy.Query) -> None:
+    job = Job(spark, tmp_path)
+    hub = job.hub(2)
+    hub.start("q", asked, job.sink())
+    finished(hub.run(availableNow=True))
+    hub = job.hub(5)
+    hub.drop("q")
+    again = hub.start("q", asked, job.sink(name="again"))
+    finished(hub.run(availableNow=True))
+    assert job.results("again").total() == again.results > 0
+    if asked.aggregation is not None:
+        assert job.results("again") == windows(job.rows, 10, 2)
+
+
+def test_two_starts_of_one_name_have_their_own_sinks(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    hub = job.hub(8)
+    hub.start("q", grouped(10), job.sink()).stop(at=4)
+    second = hub.start("q", grouped(15), job.sink(name="second"), at=5)
+    finished(hub.run(availableNow=True))
+    assert job.results() == windows(job.rows, 10, 0, 4)
+    assert job.results("second") == windows(job.rows, 15, 5)
+    assert second.results == job.results().total() + job.results("second").total() > 0
+
+
+def test_other_columns_and_positions_are_refused_at_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    least = grouped(10, aggregates={"least": eddy.agg.min("S.v")})
+    columns = eddy.Query(query(OLD).streams, ["R.k = S.k"], select={"k": "R.k"})
+    hub = job.hub(2)
+    hub.start("groups", grouped(10), job.sink(name="groups"))
+    hub.start("pairs", columns, job.sink(name="pairs"))
+    finished(hub.run(availableNow=True))
+    told = "and those of the old one k int64, window_start int64, window_end int64, n int64, total"
+    for groups, pairs, old in (
+        (least, columns, told),
+        (columns, columns, told),
+        (grouped(10), least, "old one k int64;"),
+    ):
+        hub = job.hub()
+        hub.start("groups", groups, job.sink(name="groups"), how="immediate")
+        hub.start("pairs", pairs, job.sink(name="pairs"), how="immediate")
+        with pytest.raises(eddy.QueryError, match=old):
+            hub.run(availableNow=True)
+    hub = job.hub()
+    hub.start("groups", grouped(20), job.sink(name="groups"), how="immediate", at=9)
+    hub.start("pairs", columns, job.sink(name="pairs"))
+    with pytest.raises(SparkJoinError, match="'immediate' ends it with the next micro-batch: leave them out"):
+        hub.run(availableNow=True)
+
+
+def test_an_error_of_a_sink_names_the_sink_and_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    class Full(ParquetSink):
+        def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+            raise ValueError("disk")
+
+    job = Job(spark, tmp_path)
+    hub = job.hub(1)
+    hub.start("sums", grouped(10), Full(tmp_path / "sums"))
+    with pytest.raises(Exception, match="the sink Full of query 'sums' failed in batch 0: ValueError: disk"):
+        hub.run(availableNow=True).awaitTermination(120)
+
+
+def test_what_groups_of_a_hub_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = DrawnRows(tmp_path / "in", 7, "RS")
     hub = hub_of(spark, rows.inputs, tmp_path / "state")
     with pytest.raises(eddy.QueryError, match="these aggregates change for ever"):
@@ -157,9 +272,13 @@ def test_what_groups_of_a_hub_cannot_do_is_refused(
             call()
     with pytest.raises(eddy.QueryError, match="the results of the new version have the columns"):
         pairs.change(grouped(10), how="immediate")
-    monkeypatch.setattr(hub, "_prepared", SimpleNamespace(locations=SimpleNamespace(store="a store")))
-    with pytest.raises(SparkJoinError, match="a hub whose checkpoint is in an object store runs queries without"):
-        hub.start("stored", grouped(10), tmp_path / "stored")
+    names = {"k": "R.k", "window_start": "R.t", "window_end": "S.t", "n": "S.v", "total": "R.v"}
+    same = eddy.Query(query(OLD).streams, ["R.k = S.k"], select=names)
+    drained = hub.start("drained", same, tmp_path / "drained")
+    drained.stop("drain", at=3)
+    for how in ("drain-stream", "delayed-drain", "handover", "graceful"):
+        with pytest.raises(InputError, match="has no meaning for a query with aggregates on a hub"):
+            drained.change(grouped(10), how=how, at=4)  # type: ignore[arg-type]
     groups.change(grouped(20), how="immediate")
     groups.restart()
     groups.stop()

@@ -17,7 +17,7 @@ from eddy.spark import SparkJoinError, StreamingStateError, explain, join
 from eddy.spark.streaming.sinks import ParquetSink
 from tests.cases import text_rows
 from tests.spark.streaming import test_groups as groups
-from tests.spark.streaming.hub_jobs import DrawnRows, hub_of
+from tests.spark.streaming.hub_jobs import DrawnRows, grouped, hub_of
 from tests.spark.streaming.hub_jobs import query as hub_query
 from tests.spark.streaming.jobs import Inputs, published, results, run
 from tests.spark.streaming.test_restart import SCHEMA, add, query
@@ -108,17 +108,18 @@ def test_aggregates_go_on_from_the_groups(spark: SparkSession, tmp_path: Path, p
 
 def test_a_hub_goes_on(spark: SparkSession, tmp_path: Path, place: dict[str, Any]) -> None:
     rows = DrawnRows(tmp_path / "in", 3)
-    for _ in range(3):
+    for _ in range(4):
         rows.add()
         for where, how in (("out", place), ("plain", {"checkpoint": tmp_path / "state"})):
             hub = hub_of(spark, rows.inputs, **how)
             hub.start("wide", hub_query({"R": 30, "S": 20}), ParquetSink(tmp_path / where / "wide"))
             hub.start("all", hub_query({"R": 45, "S": 40, "T": 20}), ParquetSink(tmp_path / where / "all"))
+            hub.start("groups", grouped(3), ParquetSink(tmp_path / where / "groups"))
             assert hub.run(availableNow=True).awaitTermination(120)
-    for name in ("wide", "all"):
+    for name in ("wide", "all", "groups"):
         table = published(tmp_path / "out" / name)
         assert sorted(text_rows(table)) == sorted(text_rows(published(tmp_path / "plain" / name)))
-        assert table.num_rows > 20
+        assert table.num_rows > (20 if name != "groups" else 3)
 
 
 def test_what_cannot_run_is_refused_before_data_are_touched(

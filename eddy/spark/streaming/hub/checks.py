@@ -25,9 +25,12 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -
         )
 
 
-def check_groups(name: str, how: str, *queries: Query) -> None:
-    """Raise InputError for a change of a query with aggregates that needs two versions at a time, or old rows."""
-    if how != "immediate" and any(query.aggregation is not None for query in queries):
+def check_groups(name: str, how: str, *queries: Query, always: bool = False) -> None:
+    """Raise InputError for a change of a query with aggregates that needs two versions at a time, or old rows.
+
+    always   whether one of the queries is known to have aggregates
+    """
+    if how != "immediate" and (always or any(query.aggregation is not None for query in queries)):
         raise InputError(
             f"query {name!r}: {how!r} has no meaning for a query with aggregates on a hub, whose groups have one"
             " version at a time; stop or change it with 'immediate', or start the new one under another name"

@@ -133,14 +133,9 @@ class Hub(Uncopied):
         element = StartElement(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
         with self._queries.lock:
             self._queries.check(element)
-            if query.aggregation is not None and self._prepared.locations.store is not None:
-                raise SparkJoinError(
-                    f"query {name!r}: a hub whose checkpoint is in an object store runs queries without aggregates;"
-                    " aggregate its results with Spark, or use eddy.spark.join"
-                )
             check_sink_key(sink, query)
             self._sinks.make_ready(name, sink, query.output_schema)
-            if not self._begun:
+            if not self._begun and name not in self._queries.names():
                 self._sinks.put(name, sink, query.output_schema)
             self._queries.give(element)
         return HubQuery(self, name)
@@ -223,6 +218,9 @@ class Hub(Uncopied):
 
     def _give(self, element: ChangeElement | StopElement) -> None:
         self._require_not_ended()
+        sink = self._sinks.given(element.name)
+        if sink is not None and isinstance(element, ChangeElement):
+            check_sink_key(sink, element.query)
         self._queries.give(element)
 
 

@@ -29,14 +29,14 @@ from eddy.queries.lineage import Lineage, require_ends
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
-from eddy.spark.errors import StreamingStateError
+from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.groups.sink import without_groups
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.hub.checks import check_columns, check_groups, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
-from eddy.spark.streaming.hub.saved import check_saved, saved_lineage
+from eddy.spark.streaming.hub.saved import check_saved, has_groups, saved_lineage
 from eddy.spark.streaming.hub.sources import HubStreams
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
@@ -113,7 +113,7 @@ class HubQueries:
         if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
             check_columns(name, columns_of(old), element.query)
-            if not ends:
+            if live or newest is not None:
                 check_groups(name, element.how, old, element.query)
             if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
@@ -165,8 +165,7 @@ class HubQueries:
 
     def n_results(self, name: str) -> int:
         """Return the number of results of a query since the start; of one with aggregates, of its groups."""
-        groups = self.sinks.n_groups(name)
-        return self.results[name] if groups is None else groups
+        return self.results[name] + self.sinks.group_rows[name]
 
     def lines(self) -> list[str]:
         """Return a line of text on each query."""
@@ -207,13 +206,16 @@ class HubQueries:
                 if lineage is not None and lineage.live:
                     raise InputError(f"query {name!r} has not stopped yet")
                 version = self.make(Version(self._numbers.get(name, 0), element.query, self.position, element.warm, 0))
-                self._lineages[name] = Lineage(self, name, version)
                 self.sinks.put(name, element.sink, element.query.output_schema)
+                self.sinks.dropped.discard(name)
+                self._lineages[name] = Lineage(self, name, version)
                 usual = "warm start" if element.warm else "fresh start"
                 self.note(self.position, name, version.number, element.event or usual, 0)
             elif lineage is None or (not lineage.live and not isinstance(element, ChangeElement)):
                 raise InputError(f"query {name!r} has stopped")
             elif isinstance(element, ChangeElement):
+                if lineage.live:
+                    check_groups(name, element.how, lineage.query, element.query)
                 lineage.change_at(element.query, element.how, self.position)
             else:
                 lineage.stop_at(element.how, self.position)
@@ -288,6 +290,8 @@ class HubQueries:
                 continue
             counted = report.files if running.version in drained else [*report.files, *report.alone]
             files += [replace(file, file=f"{running.lineage.name}/{file.file}") for file in counted]
+            if running.version.query.aggregation is not None:
+                continue  # these are joined rows
             self.results[running.lineage.name] += report.rows + (0 if running.version in drained else report.alone_rows)
         return tuple(files)
 
@@ -380,6 +384,17 @@ class HubQueries:
         self._noted.append((name, version, event))
 
     # A restart
+
+    def check_unpublished(self, saved: Mapping[str, Any], batch: int) -> None:
+        """Raise SparkJoinError if a query that the program replaces has groups in a batch that is not published."""
+        for name, entry in saved["lives"].items():
+            lineage = self._lineages.get(name)
+            replaced = name not in self.sinks.dropped and lineage is None
+            if replaced and (has_groups(entry) or self.newest_query(name).aggregation is not None):
+                raise SparkJoinError(
+                    f"query {name!r}: its results of batch {batch} are not published, and the groups need the query of"
+                    " the checkpoint: start that query once more, and change it while the hub runs or at the next start"
+                )
 
     def restore(self, saved: Mapping[str, Any], batch: int) -> None:
         """Resume the queries of the manifest of a batch with the starts of this program.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from eddy.queries.version import Version
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.sink import GroupsSink, ManifestSink
 from eddy.spark.streaming.sinks import Sink
+from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, GROUPED
 from eddy.spark.streaming.state.locations import Locations
 from stairs.graph import FOREVER
@@ -34,6 +35,8 @@ class QuerySinks(ManifestSink):
 
     def __init__(self) -> None:
         self._sinks: dict[str, tuple[Sink, pa.Schema]] = {}
+        self._ready: list[tuple[str, Sink, pa.Schema]] = []
+        """The sinks that are prepared, each for a query and a schema."""
         self._place: tuple[str, Path] | None = None
         self._lock = threading.Lock()
         self.serving: frozenset[str] = frozenset()
@@ -42,8 +45,11 @@ class QuerySinks(ManifestSink):
         """The queries whose results are no longer needed."""
         self.locations: Locations | None = None
         """The directories of the job, None before it runs."""
+        self.group_rows: Counter[str] = Counter()
+        """Rows of groups by query since the start."""
         self._grouped: dict[str, tuple[GroupsSink, Version]] = {}
         """By query with aggregates its operator, and the version that it serves."""
+        self._publishing: Sink | None = None
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
@@ -55,8 +61,10 @@ class QuerySinks(ManifestSink):
                 self._prepare(name, sink, schema)
 
     def put(self, name: str, sink: Sink, schema: pa.Schema) -> None:
-        """Set the sink of a query, in place of the sink of an earlier query of this name."""
+        """Set the sink of a query that starts, in place of the sink of an earlier query of this name."""
         with self._lock:
+            if self._place is not None:
+                self._prepare(name, sink, schema)
             self._sinks[name] = sink, schema
 
     def serve(self, name: str, version: Version) -> None:
@@ -72,11 +80,29 @@ class QuerySinks(ManifestSink):
             after = None if version.complete_from == -FOREVER else version.complete_from
             sink = self._sinks[name][0]
             grouped = GroupsSink(sink, version.query, self.locations, place=place, after=after, name=name)
-            for file in (self.locations.root / GROUPED / name).glob("*/*"):
-                if file.parent.name != str(version.number) and not file.name.endswith(FAILED_GROUPS):
-                    file.unlink(missing_ok=True)  # of a version that has ended
             grouped.begin(version.query.row_schema, f"{job}-{name}", scratch / "queries" / name)
             self._grouped[name] = grouped, version
+
+    def _forget_ended(self, before_batch: int) -> None:
+        """Remove the groups of versions that ended before a published batch; those that failed stay."""
+        assert self.locations is not None
+        running = {(name, str(v.number)) for name, (_, v) in self._grouped.items() if v.ended is None}
+        for directory in (self.locations.root / GROUPED).glob("*/*"):
+            files = [path for path in directory.iterdir() if not path.name.endswith(FAILED_GROUPS)]
+            batches = [batch_of(path.name) for path in files]
+            ended = (directory.parent.name, directory.name) not in running
+            # The manifest without the version is durable, and so is the one after it.
+            if ended and all(batch is not None and batch + 1 < before_batch for batch in batches):
+                for path in files:
+                    path.unlink(missing_ok=True)
+                if self.locations.store is not None:
+                    self.locations.store.delete(path.relative_to(self.locations.root).as_posix() for path in files)
+
+    @property
+    def title(self) -> str:
+        """The sink that is at work, and its query."""
+        at_work = [name for name, (sink, _) in self._sinks.items() if self._publishing in (sink, self._of(name))]
+        return f"{self._publishing.title} of query {at_work[0]!r}" if self._publishing and at_work else super().title
 
     def committed(self, manifest: Manifest) -> None:
         for grouped, version in self._grouped.values():
@@ -94,20 +120,19 @@ class QuerySinks(ManifestSink):
             grouped.check(manifest.batch, results, published)
         return [text for grouped, _ in self._grouped.values() for text in grouped.recoveries]
 
-    def n_groups(self, name: str) -> int | None:
-        """Return the rows of groups that a query has given since the start, None for one without aggregates."""
-        return self._grouped[name][0].n_rows if name in self._grouped else None
-
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         assert self._place is not None
+        if any(sink is ready and (name, schema) == (of, its) for of, ready, its in self._ready):
+            return
         job, scratch = self._place
         directory = scratch / "queries" / name
         directory.mkdir(parents=True, exist_ok=True)
         sink.prepare(schema=schema, job=f"{job}-{name}", scratch=directory)
+        self._ready.append((name, sink, schema))
 
     def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         with self._lock:
-            self._place = job, scratch
+            self._place, self._ready = (job, scratch), []
             for name, (sink, query_schema) in self._sinks.items():
                 self._prepare(name, sink, query_schema)
 
@@ -119,7 +144,15 @@ class QuerySinks(ManifestSink):
                     f"query {name!r} has results, and no sink since this start of the hub; start it again with its"
                     " sink, or drop it: Hub.drop(…)"
                 )
-            return self._grouped[name][0] if name in self._grouped else self._sinks[name][0]
+            return self._of(name)
+
+    def _of(self, name: str) -> Sink:
+        return self._grouped[name][0] if name in self._grouped else self._sinks[name][0]
+
+    def given(self, name: str) -> Sink | None:
+        """Return the sink that the program has given for a query, None without one."""
+        with self._lock:
+            return self._sinks[name][0] if name in self._sinks else None
 
     def has(self, name: str) -> bool:
         """Return whether a query has a sink."""
@@ -138,11 +171,17 @@ class QuerySinks(ManifestSink):
             if name not in self.dropped:
                 by_query[name].append(path)
         for name in sorted(self.serving | by_query.keys()):
-            self.of(name).publish(batch, by_query.get(name, []), spark)
+            self._publishing = sink = self.of(name)
+            before = sink.n_rows if isinstance(sink, GroupsSink) else 0
+            sink.publish(batch, by_query.get(name, []), spark)
+            if isinstance(sink, GroupsSink):
+                self.group_rows[name] += sink.n_rows - before
+            self._publishing = None
 
     def clean(self, before_batch: int) -> None:
         with self._lock:
             sinks = [sink for name, (sink, _) in self._sinks.items() if name not in self._grouped]
             sinks += [grouped for grouped, _ in self._grouped.values()]
+            self._forget_ended(before_batch)
         for sink in sinks:
             sink.clean(before_batch)

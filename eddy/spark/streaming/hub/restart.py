@@ -11,8 +11,8 @@ from eddy.queries.lineage import Lineage, VersionHost
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.hub.checks import check_columns, check_groups
-from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement
-from eddy.spark.streaming.hub.saved import matched, resumed_lineage, saved_columns
+from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement, When
+from eddy.spark.streaming.hub.saved import has_groups, matched, resumed_lineage, saved_columns
 
 
 def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements) -> Iterator[Lineage]:
@@ -41,11 +41,17 @@ def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements
                 " how='handover', or start the same query"
             )
         if differs is not None and start.how is not None:
-            if start.query.aggregation is None:
-                check_columns(name, saved_columns(saved), start.query)
-            check_groups(name, start.how, start.query)
+            check_columns(name, saved_columns(saved), start.query)
+            if start.query.aggregation is not None or has_groups(saved):
+                check_groups(name, start.how, start.query, always=True)
             kind = CHANGES[start.how]
             if not kind.drains and not kind.at_result:
+                if start.when != When():
+                    raise SparkJoinError(
+                        f"query {name!r}: at= and at_time= are for queries that the checkpoint does not have, and for"
+                        f" changes that need the old query; {start.how!r} ends it with the next micro-batch: leave them"
+                        " out, or start the old query first and change it"
+                    )
                 # The old versions end before they run again, so their queries are not needed.
                 elements.waiting[place] = replace(start, warm=kind.warm, event=f"{start.how} change")
                 continue

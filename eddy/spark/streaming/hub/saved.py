@@ -15,6 +15,7 @@ from eddy.queries.lineage import Lineage, Succession, VersionHost
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, Text, difference
+from eddy.spark.streaming.hub.checks import columns_of
 from stairs.storage.json_form import (
     FormError,
     boolean,
@@ -40,6 +41,7 @@ SAVED = fields(
                             {
                                 "number": _BATCH,
                                 "query": QUERY_FORM,
+                                "columns": list_of(row_of(text, text)),
                                 "start": optional(_BATCH),
                                 "warm": boolean,
                                 "complete_from": _TICK,
@@ -72,6 +74,7 @@ def saved_lineage(lineage: Lineage, text_of: Callable[[Version], Text]) -> dict[
             {
                 "number": version.number,
                 "query": text_of(version),
+                "columns": columns_of(version.query),
                 "start": version.start,
                 "warm": version.warm,
                 "complete_from": version.complete_from,
@@ -140,6 +143,9 @@ def resumed_lineage(host: VersionHost, name: str, lineage: Mapping[str, Any], qu
 
 def saved_columns(lineage: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return names and types of the result columns of the newest saved version."""
-    query = lineage["versions"][-1]["query"]
-    types = {(stream["name"], column): kind for stream in query["streams"] for column, kind in stream["columns"]}
-    return [(name, types.get((stream, column), "unknown")) for name, stream, column in query["select"]]
+    return [(name, kind) for name, kind in lineage["versions"][-1]["columns"]]
+
+
+def has_groups(lineage: Mapping[str, Any]) -> bool:
+    """Return whether the newest saved version has aggregates."""
+    return bool(lineage["versions"][-1]["query"].get("groups"))

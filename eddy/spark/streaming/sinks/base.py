@@ -89,6 +89,11 @@ class Sink(ABC):
     _staging: Staging | None = None
     _schema: pa.Schema | None = None
 
+    @property
+    def title(self) -> str:
+        """The sink in errors."""
+        return type(self).__name__
+
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Sink:
         """Return the sink for options given by name to `writeStream`, all of them in `options`.

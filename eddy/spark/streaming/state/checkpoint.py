@@ -211,7 +211,10 @@ class Checkpoint:
         """Return the files of groups that failed, of all batches, oldest first."""
         groups = self.root / "groups"
         there = self._here(groups, (name for name in self._names(groups) if name.endswith(FAILED_GROUPS)))
-        of_hub = (self.root / GROUPED).glob(f"*/*/*{FAILED_GROUPS}")
+        of_hub = set((self.root / GROUPED).glob(f"*/*/*{FAILED_GROUPS}"))
+        if self.remote is not None:
+            of_hub |= {self.root / name for name in self.remote.store.names(GROUPED) if name.endswith(FAILED_GROUPS)}
+            self.remote.fetch(list(of_hub))
         return [*there, *sorted(of_hub, key=lambda path: (path.name, path))]
 
     def _names(self, directory: Path) -> list[str]:

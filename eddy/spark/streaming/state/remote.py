@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
+from eddy.spark.streaming.state.late_files import GROUPED
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
@@ -50,7 +52,9 @@ SWEEP_EVERY = 32
 BEGUN = "begun"
 """The object with what a job had before its first batch."""
 STAGED = ("staging", "joined", "queries")
-_FOLDERS = ("manifests", "published", "files", "spark", "groups")
+_GROUPS = ("groups", GROUPED)
+"""Folders of groups: of the query of a job, and of those of a hub."""
+_FOLDERS = ("manifests", "published", "files", "spark", *_GROUPS)
 _COPY = "-copy"
 _THREADS = 16
 _HEADER = fields(
@@ -199,8 +203,7 @@ class RemoteCheckpoint:
 
     def _restore_groups(self) -> None:
         """Fetch the groups after the newest batches; each batch follows from the groups of the one before."""
-        names = [name for name in self.store.names("groups") if batch_named(Path(name).name) is not None]
-        for name in names[-2:]:
+        for name in chain.from_iterable(_newest_groups(self.store.names(folder))[0] for folder in _GROUPS):
             data = _whole(self.store, name)
             self._write(name, data)
             self._write(name + _COPY, data)
@@ -334,14 +337,14 @@ class RemoteCheckpoint:
         if not batches:
             return
         newest = self._swept = batches[-1]
-        folders = [folder for folder in ("groups", *STAGED) if (self.root / folder).is_dir()]
+        folders = [folder for folder in (*_GROUPS, *STAGED) if (self.root / folder).is_dir()]
         listed = {
             folder: self.store.names(folder) for folder in ("published", "log", *folders, *["kept"][: self._large])
         }
         kept = set[str]()
         if self._large:
             kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
-        groups = [name for name in listed.get("groups", ()) if batch_named(Path(name).name) is not None]
+        old_groups = [name for folder in _GROUPS for name in _newest_groups(listed.get(folder, ()))[1]]
         oldest_known = min(self._late, default=newest)
         late = self.store.names("late", f"late/{batch_name(oldest_known)}")
         unnamed = [name for name in late if _is_old(name, newest) and Path(name).name not in self._late_named(name)]
@@ -356,7 +359,7 @@ class RemoteCheckpoint:
                 *(name for name in listed["published"] if (batch_of(Path(name).name) or 0) < oldest),
                 *(name for name in listed["log"] if _is_old(name, newest) and Path(name).name not in named),
                 *(name for name in listed.get("kept", ()) if Path(name).name not in kept | self._kept),
-                *groups[:-2],
+                *old_groups,
                 *(name for folder in STAGED for name in listed.get(folder, ()) if (_staged_batch(name) or 0) < newest),
             ]
         )
@@ -407,6 +410,16 @@ def _late_of(manifest: Manifest) -> frozenset[str]:
 def _is_old(name: str, newest: int) -> bool:
     batch = batch_of(Path(name).name)
     return batch is not None and batch < newest
+
+
+def _newest_groups(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the groups after the newest two batches of each directory, and those after earlier ones."""
+    by_directory: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if batch_named(Path(name).name) is not None:
+            by_directory[name.rpartition("/")[0]].append(name)
+    newest = [name for directory in by_directory.values() for name in directory[-2:]]
+    return newest, [name for directory in by_directory.values() for name in directory[:-2]]
 
 
 def _staged_batch(name: str) -> int | None:
