@@ -49,7 +49,8 @@ class QuerySinks(ManifestSink):
         """Rows of groups by query since the start."""
         self._grouped: dict[str, tuple[GroupsSink, Version]] = {}
         """By query with aggregates its operator, and the version that it serves."""
-        self._publishing: Sink | None = None
+        self._publishing: str | None = None
+        """The query whose sink is at work."""
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
@@ -101,8 +102,8 @@ class QuerySinks(ManifestSink):
     @property
     def title(self) -> str:
         """The sink that is at work, and its query."""
-        at_work = [name for name, (sink, _) in self._sinks.items() if self._publishing in (sink, self._of(name))]
-        return f"{self._publishing.title} of query {at_work[0]!r}" if self._publishing and at_work else super().title
+        name = self._publishing
+        return super().title if name is None else f"{self._of(name).title} of query {name!r}"
 
     def committed(self, manifest: Manifest) -> None:
         for grouped, version in self._grouped.values():
@@ -171,7 +172,7 @@ class QuerySinks(ManifestSink):
             if name not in self.dropped:
                 by_query[name].append(path)
         for name in sorted(self.serving | by_query.keys()):
-            self._publishing = sink = self.of(name)
+            sink, self._publishing = self.of(name), name
             before = sink.n_rows if isinstance(sink, GroupsSink) else 0
             sink.publish(batch, by_query.get(name, []), spark)
             if isinstance(sink, GroupsSink):
