@@ -82,9 +82,8 @@ class GroupsSink(ManifestSink):
         self._watermark: int | None = None
 
     @property
-    def title(self) -> str:
-        """The sink that gets the groups."""
-        return self._inner.title
+    def _title(self) -> str:
+        return self._inner._title
 
     @property
     def recoveries(self) -> list[str]:

@@ -140,7 +140,7 @@ def resumed(saved: dict[str, Any]) -> HubQueries:
         queries.give(start)
         queries.sinks.put(name, start.sink, WIDE.output_schema)
     SAVED(saved, "hub")
-    queries.restore(saved, 5)
+    queries.restore(saved, 5, True)
     return queries
 
 
@@ -199,9 +199,9 @@ def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
     queries.give(StartElement("one", When(), WIDE, NullSink(), False, earlier=(PAIRS,)))
     for _ in range(2):
         with pytest.raises(SparkJoinError, match="'two', which was not started again"):
-            queries.restore(saved, 5)
+            queries.restore(saved, 5, True)
     queries.sinks.dropped.add("two")
-    queries.restore(saved, 5)
+    queries.restore(saved, 5, True)
     assert queries.waiting("one") == 0
     assert queries.lineage("two") is None
 
@@ -290,11 +290,67 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
     assert sum(counts.total() for counts in by_engine[0].values()) > 200
 
 
+def test_a_sink_is_prepared_for_the_query_that_it_serves(tmp_path: Path) -> None:
+    """A sink has one schema: it is prepared again when a query with other columns begins, and not before."""
+    seen: list[pa.Schema] = []
+
+    class Recorded(NullSink):
+        def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
+            seen.append(schema)
+            super().prepare(schema=schema, job=job, scratch=scratch)
+
+    sinks, sink, other = QuerySinks(), Recorded(), Recorded()
+    first, second = SCHEMA, pa.schema([("k", pa.int64())])
+    sinks.make_ready("q", sink, first, [])
+    sinks.put("q", sink, first)
+    sinks.make_ready("q", other, second, [])  # waits for the end of the first query
+    sinks.prepare(schema=SCHEMA, job="job", scratch=tmp_path)
+    assert seen == [first, second]
+    for schema in (second, first):
+        sinks.make_ready("q", sink, schema, [])
+        assert len(seen) in (2, 3)
+        sinks.put("q", sink, schema)
+        sinks.put("q", sink, schema)
+    assert seen == [first, second, second, first]
+    sinks.make_ready("q", other, second, [])
+    sinks.put("q", other, second)
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_results_of_a_query_that_has_ended_come_to_its_own_sink_only(published: bool) -> None:
+    queries, early, late = (
+        made(),
+        Watermarks((10, 10), (0.0, 0.0), (0, 0), 0),
+        Watermarks((99, 99), (0.0, 0.0), (99, 99), 99),
+    )
+    queries.give(StartElement("one", When(), PAIRS, NullSink(), False))
+    queries.begin(0, early)
+    queries.owned(0, early, {})
+    queries.give(StopElement("one", When(), "drain"))
+    queries.begin(1, early)
+    saved = json.loads(json.dumps(queries.owned(1, late, {})[1]))
+    SAVED(saved, "hub")
+    assert (list(saved["lives"]), list(saved["ended"])) == ([], ["one"])
+    columns = eddy.Query(PAIRS.streams, PAIRS.on, select={"only": "R.v"})
+    for asked, refused in ((PAIRS, False), (columns, not published)):
+        queries = made()
+        queries.give(StartElement("one", When(), asked, NullSink(), False))
+        if refused:
+            with pytest.raises(SparkJoinError, match="query 'one' of the checkpoint has ended with batch 1, whose"):
+                queries.restore(saved, 1, published)
+            queries.sinks.dropped.add("one")
+        queries.restore(saved, 1, published)
+        assert queries.waiting("one") == 1
+
+
 def test_names_of_a_sink_that_two_queries_share_are_refused(tmp_path: Path) -> None:
     sinks, sink = QuerySinks(), NullSink()
-    sinks.make_ready("one", sink, SCHEMA)
+    sinks.make_ready("one", sink, SCHEMA, [])
     sinks.put("one", sink, SCHEMA)
     with pytest.raises(SparkJoinError, match="query 'two': its sink is that of query 'one'"):
-        sinks.make_ready("two", sink, SCHEMA)
+        sinks.make_ready("two", sink, SCHEMA, [])
+    with pytest.raises(SparkJoinError, match="query 'two': its sink is that of query 'four'"):
+        sinks.make_ready("two", waiting := NullSink(), SCHEMA, [("four", waiting)])
     with pytest.raises(SparkJoinError, match="query 'three' has results, and no sink"):
         sinks.publish(1, ["three/part-0.parquet"], None)  # type: ignore[arg-type]

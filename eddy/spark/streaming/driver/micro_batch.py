@@ -429,7 +429,7 @@ class MicroBatches:
             if error_of_worker(problem) is not None or self.stopping.stopped():
                 raise
             raise SparkJoinError(
-                f"the sink {sink.title} failed in batch {manifest.batch}: {type(problem).__name__}: {problem};"
+                f"the sink {sink._title} failed in batch {manifest.batch}: {type(problem).__name__}: {problem};"
                 " the batch is committed, and the next start of the job publishes it again with the same files"
             ) from problem
 

@@ -38,10 +38,8 @@ class HubBatches(MicroBatches):
         try:
             self._check_published(context.checkpoint)
             if self.manifest is not None:
-                queries.restore(self.manifest.extra["hub"], self.manifest.batch)
                 published = context.checkpoint.is_published(self.manifest.batch)
-                if not published:
-                    queries.check_unpublished(self.manifest.extra["hub"], self.manifest.batch)
+                queries.restore(self.manifest.extra["hub"], self.manifest.batch, published)
                 context.checkpoint.recoveries += queries.sinks.check(self.manifest, published)
                 if not context.checkpoint.is_published(self.manifest.batch):
                     for name in {file.file.partition("/")[0] for file in self.manifest.results}:

@@ -98,6 +98,10 @@ class Elements:
         ]
         return queries[-1] if queries else None
 
+    def sinks(self) -> list[tuple[str, Sink]]:
+        """Return the queries that are to start, and their sinks, the newest ones last."""
+        return [(element.name, element.sink) for element in self.waiting if isinstance(element, StartElement)]
+
     def ends(self, name: str) -> bool:
         """Return whether the newest waiting element of a name stops it."""
         waiting = [element for element in self.waiting if element.name == name]

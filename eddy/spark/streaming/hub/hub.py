@@ -134,7 +134,7 @@ class Hub(Uncopied):
         with self._queries.lock:
             self._queries.check(element)
             check_sink_key(sink, query)
-            self._sinks.make_ready(name, sink, query.output_schema)
+            self._sinks.make_ready(name, sink, query.output_schema, self._queries.sinks_to_start())
             if not self._begun and name not in self._queries.names():
                 self._sinks.put(name, sink, query.output_schema)
             self._queries.give(element)
@@ -218,7 +218,8 @@ class Hub(Uncopied):
 
     def _give(self, element: ChangeElement | StopElement) -> None:
         self._require_not_ended()
-        sink = self._sinks.given(element.name)
+        to_start = dict(self._queries.sinks_to_start())
+        sink = to_start.get(element.name) or self._sinks.given(element.name)
         if sink is not None and isinstance(element, ChangeElement):
             check_sink_key(sink, element.query)
         self._queries.give(element)

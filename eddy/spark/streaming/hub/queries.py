@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
 from eddy.spark.streaming.hub.saved import check_saved, has_groups, saved_lineage
 from eddy.spark.streaming.hub.sources import HubStreams
+from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
 from stairs.errors import EddyError, InputError
@@ -133,6 +134,11 @@ class HubQueries:
             if lineage is None:
                 raise InputError(f"query {name!r} has not started")
             return lineage.query
+
+    def sinks_to_start(self) -> list[tuple[str, Sink]]:
+        """Return the queries that are to start, and their sinks."""
+        with self.lock:
+            return self._elements.sinks()
 
     def waiting(self, name: str) -> int:
         """Return the number of elements of a query that have not taken effect."""
@@ -315,6 +321,11 @@ class HubQueries:
                 for name, lineage in self._lineages.items()
                 if lineage.live
             },
+            "ended": {
+                running.lineage.name: columns_of(running.version.query)
+                for running in self._running
+                if not running.lineage.live
+            },
             "numbers": dict(self._numbers),
             "horizon": list(self._horizon),
             "elements": [list(noted) for noted in self._noted],
@@ -385,19 +396,31 @@ class HubQueries:
 
     # A restart
 
-    def check_unpublished(self, saved: Mapping[str, Any], batch: int) -> None:
-        """Raise SparkJoinError if a query that the program replaces has groups in a batch that is not published."""
+    def _check_unpublished(self, saved: Mapping[str, Any], batch: int, resumed: Collection[str]) -> None:
+        """Raise SparkJoinError if results of a batch that is not published would come to the sink of another query.
+
+        resumed   the queries of the checkpoint that continue
+        """
         for name, entry in saved["lives"].items():
-            lineage = self._lineages.get(name)
-            replaced = name not in self.sinks.dropped and lineage is None
+            replaced = name not in self.sinks.dropped and name not in resumed
             if replaced and (has_groups(entry) or self.newest_query(name).aggregation is not None):
                 raise SparkJoinError(
                     f"query {name!r}: its results of batch {batch} are not published, and the groups need the query of"
                     " the checkpoint: start that query once more, and change it while the hub runs or at the next start"
                 )
+        for name, columns in saved["ended"].items():
+            start = self._elements.newest_query(name)
+            other = start is not None and [list(pair) for pair in columns_of(start)] != columns
+            if start is not None and name not in self.sinks.dropped and (other or start.aggregation is not None):
+                raise SparkJoinError(
+                    f"query {name!r} of the checkpoint has ended with batch {batch}, whose results are not published:"
+                    f" start it with its query and its sink once more, or drop it: Hub.drop({name!r})"
+                )
 
-    def restore(self, saved: Mapping[str, Any], batch: int) -> None:
+    def restore(self, saved: Mapping[str, Any], batch: int, published: bool) -> None:
         """Resume the queries of the manifest of a batch with the starts of this program.
+
+        published   whether the results of the batch are published
 
         Raises StreamingStateError for saved queries that contradict themselves, and what `restarted` raises.
         """
@@ -412,6 +435,8 @@ class HubQueries:
             wanted = {name: entry for name, entry in saved["lives"].items() if name not in self.sinks.dropped}
             elements = Elements(list(self._elements.waiting))
             lineages = list(restarted(self, wanted, elements))
+            if not published:
+                self._check_unpublished(saved, batch, {lineage.name for lineage in lineages})
             self._elements = elements  # an error before this line changes nothing, so the caller may try again
             for lineage in lineages:
                 self._lineages[lineage.name] = lineage

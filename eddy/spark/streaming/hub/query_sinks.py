@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,10 @@ class QuerySinks(ManifestSink):
 
     def __init__(self) -> None:
         self._sinks: dict[str, tuple[Sink, pa.Schema]] = {}
-        self._ready: list[tuple[str, Sink, pa.Schema]] = []
-        """The sinks that are prepared, each for a query and a schema."""
+        self._ready: list[tuple[Sink, str, pa.Schema]] = []
+        """The sinks that are prepared, each for the last query and schema: a sink has one schema."""
+        self._later: list[tuple[str, Sink, pa.Schema]] = []
+        """Sinks of starts that wait for the end of an earlier query of their name."""
         self._place: tuple[str, Path] | None = None
         self._lock = threading.Lock()
         self.serving: frozenset[str] = frozenset()
@@ -52,13 +55,21 @@ class QuerySinks(ManifestSink):
         self._publishing: str | None = None
         """The query whose sink is at work."""
 
-    def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
-        """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
+    def make_ready(self, name: str, sink: Sink, schema: pa.Schema, waiting: Iterable[tuple[str, Sink]]) -> None:
+        """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises.
+
+        waiting   the queries that are to start, and their sinks
+
+        A sink that serves an earlier query of the name now is prepared when that query has ended.
+        """
         with self._lock:
-            others = [other for other, (other_sink, _) in self._sinks.items() if other_sink is sink and other != name]
+            used = [*((other, given) for other, (given, _) in self._sinks.items()), *waiting]
+            others = [other for other, given in used if given is sink and other != name]
             if others:
                 raise SparkJoinError(f"query {name!r}: its sink is that of query {others[0]!r}; give each a sink")
-            if self._place is not None:
+            if self._place is None:
+                self._later.append((name, sink, schema))
+            elif name not in self._sinks or self._sinks[name][0] is not sink:
                 self._prepare(name, sink, schema)
 
     def put(self, name: str, sink: Sink, schema: pa.Schema) -> None:
@@ -89,21 +100,24 @@ class QuerySinks(ManifestSink):
         assert self.locations is not None
         running = {(name, str(v.number)) for name, (_, v) in self._grouped.items() if v.ended is None}
         for directory in (self.locations.root / GROUPED).glob("*/*"):
+            if (directory.parent.name, directory.name) in running or not directory.is_dir():
+                continue
             files = [path for path in directory.iterdir() if not path.name.endswith(FAILED_GROUPS)]
-            batches = [batch_of(path.name) for path in files]
-            ended = (directory.parent.name, directory.name) not in running
+            batches = [batch for path in files if (batch := batch_of(path.name)) is not None]
             # The manifest without the version is durable, and so is the one after it.
-            if ended and all(batch is not None and batch + 1 < before_batch for batch in batches):
+            if batches and max(batches) + 1 < before_batch:
                 for path in files:
                     path.unlink(missing_ok=True)
                 if self.locations.store is not None:
-                    self.locations.store.delete(path.relative_to(self.locations.root).as_posix() for path in files)
+                    there = self.locations.store.names(directory.relative_to(self.locations.root).as_posix())
+                    self.locations.store.delete(name for name in there if not name.endswith(FAILED_GROUPS))
+            with suppress(OSError):  # files of failed groups stay
+                directory.rmdir()
 
     @property
-    def title(self) -> str:
-        """The sink that is at work, and its query."""
+    def _title(self) -> str:
         name = self._publishing
-        return super().title if name is None else f"{self._of(name).title} of query {name!r}"
+        return super()._title if name is None else f"{self._of(name)._title} of query {name!r}"
 
     def committed(self, manifest: Manifest) -> None:
         for grouped, version in self._grouped.values():
@@ -123,19 +137,22 @@ class QuerySinks(ManifestSink):
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         assert self._place is not None
-        if any(sink is ready and (name, schema) == (of, its) for of, ready, its in self._ready):
+        if any(sink is ready and (name, schema) == (of, its) for ready, of, its in self._ready):
             return
         job, scratch = self._place
         directory = scratch / "queries" / name
         directory.mkdir(parents=True, exist_ok=True)
         sink.prepare(schema=schema, job=f"{job}-{name}", scratch=directory)
-        self._ready.append((name, sink, schema))
+        self._ready = [entry for entry in self._ready if entry[0] is not sink] + [(sink, name, schema)]
 
     def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         with self._lock:
             self._place, self._ready = (job, scratch), []
             for name, (sink, query_schema) in self._sinks.items():
                 self._prepare(name, sink, query_schema)
+            for name, sink, later_schema in self._later:
+                if all(ready is not sink for ready, _, _ in self._ready):
+                    self._prepare(name, sink, later_schema)
 
     def of(self, name: str) -> Sink:
         """Return the sink of a query. Raises SparkJoinError if the query has no sink."""

@@ -53,6 +53,7 @@ SAVED = fields(
                 }
             )
         ),
+        "ended": mapping_of(list_of(row_of(text, text))),
         "numbers": mapping_of(_BATCH),
         "horizon": list_of(optional(_TICK)),
         "elements": list_of(row_of(text, _BATCH, text)),
@@ -61,6 +62,7 @@ SAVED = fields(
 """The form of the queries of a hub.
 
 lives     the queries that have not ended
+ended     the queries that ended with this micro-batch and may have results in it, and their columns
 numbers   name -> number of the next version
 horizon   per stream, the event time below which the log may lack rows
 elements  elements that took effect with the micro-batch: query, number of its newest version, element

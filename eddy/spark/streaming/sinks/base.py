@@ -90,7 +90,7 @@ class Sink(ABC):
     _schema: pa.Schema | None = None
 
     @property
-    def title(self) -> str:
+    def _title(self) -> str:
         """The sink in errors."""
         return type(self).__name__
 
