@@ -53,7 +53,9 @@ class JoinTranslator(Occurrences):
             if self.plain_predicate(condition) is None:
                 self.scalars().condition(condition)  # checks the types of the condition in its written form
             for conjunct in self.split(condition):
-                self._place(conjunct, part, path, arguments, plain=not full and not full_here)
+                # PRESENT of a relation on the path has done its part: it says where the join hangs.
+                if not (isinstance(conjunct, exp.Boolean) and conjunct.this):
+                    self._place(conjunct, part, path, arguments, plain=not full and not full_here)
         there = set(above) | part.surely()
         arguments.where += [self.condition(where_present(tree, there)) for tree in part.after]
         arguments.branches = [self._branch(branch, path) for branch in part.branches]

@@ -233,8 +233,11 @@ class _Printer:
             text += f" JOIN {self._table(stream)} ON {on}" if on else f" CROSS JOIN {self._table(stream)}"
         return text
 
-    def _branch(self, branch: Branch, lines: list[str], where: list[str]) -> None:
-        """Add a branch: a join, or for a semi or anti branch with branches EXISTS."""
+    def _branch(self, branch: Branch, lines: list[str], where: list[str], above: Branch | None = None) -> None:
+        """Add a branch: a join, or for a semi or anti branch with branches EXISTS.
+
+        above   the branch on which it hangs, None for the core
+        """
         if branch.how in ("semi", "anti") and branch.branches:
             where.append(self._exists(branch))
             return
@@ -251,10 +254,12 @@ class _Printer:
             joined = " ".join(inside)
         shown = f"({joined})" if " JOIN " in joined else joined
         word = {"left": "LEFT", "full": "FULL", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[branch.how]
-        on = " AND ".join(_in_and(text) for _, text in conjuncts)
-        lines.append(f"{word} JOIN {shown} ON {on}")
+        texts = [_in_and(text) for _, text in conjuncts]
+        if above is not None and not any(_column(s.name, "")[:-2] in text for s in above.streams for text in texts):
+            texts.append(present(_name(above.streams[0].name)))  # else it would hang further up
+        lines.append(f"{word} JOIN {shown} ON {' AND '.join(texts)}")
         for each in after:
-            self._branch(each, lines, where)
+            self._branch(each, lines, where, branch)
 
     def _exists(self, branch: Branch) -> str:
         conjuncts = self._conjuncts(branch)

@@ -59,6 +59,17 @@ def test_the_text_of_a_query_gives_it_again(text: str) -> None:
     assert query_text(again)["predicates"] == query_text(query)["predicates"]
 
 
+def test_a_join_that_reads_no_column_of_the_relation_on_which_it_hangs_says_so() -> None:
+    """The constant of a subquery is a condition on the presence of its row."""
+    text = (
+        "SELECT r.k, x.v FROM r LEFT JOIN (SELECT k, 7 AS c FROM s) AS b ON r.k = b.k"
+        " LEFT JOIN r AS x ON r.k = x.k AND b.c = r.v"
+    )
+    again = eddy.to_sql(eddy.sql(text, [R, S]))
+    assert again.endswith("LEFT JOIN r AS x ON r.k = x.k AND 7 = r.v AND PRESENT(s)")
+    assert eddy.to_sql(eddy.sql(again, [R, S])) == again
+
+
 def test_the_text_has_no_product_where_keys_connect_streams() -> None:
     """The third stream connects the first two, so the text names it before the second."""
     query = eddy.Query([R, S, replace(R, name="x")], ["r.k = x.k", "s.v = x.v"])
