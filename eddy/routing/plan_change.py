@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from eddy.routing.router import Router
@@ -52,10 +53,14 @@ def change_plan(
 
 
 def follow_router(join: PlannedJoin, only_kept: bool = False) -> None:
-    """Let the router look at the data, and change the plan as it decides."""
+    """Let the router look at the data, and change the plan as it decides.
+
+    A plan that finds no room is left: what a policy wishes refuses no push.
+    """
     choice = join.router.look()
     if choice is not None:
         reason = f"{join.router.policy.name}: {choice.reason}"
         # A policy chooses states for a strategy whose states it weighs; the caller's own choice stands.
         store = choice.store if join.strategy.can_store else None
-        change_plan(join, choice.tree, store, reason, only_kept, choice.prefer)
+        with suppress(CapacityError):
+            change_plan(join, choice.tree, store, reason, only_kept, choice.prefer)

@@ -10,6 +10,7 @@ import pytest
 
 import eddy
 from eddy import agg
+from eddy.fuzz.chaos import Chaos
 from eddy.queries.alone import Output
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("t", pa.int64()), ("text", pa.string())])
@@ -66,3 +67,22 @@ def test_the_state_never_exceeds_the_bound(kind: str) -> None:
         assert runtime.nbytes <= MAX_BYTES
     assert refused > 3
     assert runtime.nbytes > MAX_BYTES // 3
+
+
+@pytest.mark.parametrize("room", [10_000, 40_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_that_a_policy_wants_refuses_no_push(seed: int, room: int) -> None:
+    """Two versions of a plan do not fit beside each other, so the plan stays. What else does not fit is refused."""
+    on = ["R.k = S.k", "S.k = T.k", "T.k = U.k"]
+    query = eddy.Query([R, S, T, stream("U")], on, branches=[branch("V", "left")])
+    chance, options = random.Random(seed), {"strategy": "parallel-track", "bounded": True}
+    runtime = eddy.Runtime(query, policy="fixed", **options)  # type: ignore[arg-type]
+    pushes = [{name: [{"k": chance.randrange(4), "j": 0, "t": t, "text": ""}] for name in "RSTUV"} for t in range(12)]
+    most = max((runtime.push(rows, range(5)), runtime.nbytes)[1] for rows in pushes)
+    runtime = eddy.Runtime(query, policy=Chaos(seed), decide_every=1, max_bytes=most + room, **options)  # type: ignore[arg-type]
+    for rows in pushes:
+        try:
+            runtime.push(rows, range(5))
+        except eddy.CapacityError as problem:
+            assert "a second version" not in str(problem)
+            runtime.check()
