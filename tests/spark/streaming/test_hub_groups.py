@@ -139,7 +139,7 @@ class KeyedParquet(ParquetSink):
         return ReplacingKey(("k", "window_start"), "a table")
 
 
-class Job:
+class RestartedHub:
     """A hub that starts anew on one checkpoint, with rows of two streams."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
@@ -162,7 +162,7 @@ class Job:
 def test_a_change_that_no_manifest_names_leaves_the_groups(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    failures, job = Failures(monkeypatch), Job(spark, tmp_path)
+    failures, job = Failures(monkeypatch), RestartedHub(spark, tmp_path)
     hub = job.hub(3)
     hub.start("q", grouped(10), job.sink())
     finished(hub.run(availableNow=True))
@@ -183,7 +183,7 @@ def test_a_change_that_no_manifest_names_leaves_the_groups(
 def test_groups_of_an_unpublished_batch_need_their_query(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures, job = Failures(monkeypatch), Job(spark, tmp_path)
+    failures, job = Failures(monkeypatch), RestartedHub(spark, tmp_path)
     hub = job.hub(5)
     hub.start("q", grouped(10), job.sink(failures))
     failures.place = "before q"
@@ -205,7 +205,7 @@ def test_groups_of_an_unpublished_batch_need_their_query(
 
 @pytest.mark.parametrize("asked", [grouped(10), query(OLD)])
 def test_a_query_that_was_dropped_starts_anew(spark: SparkSession, tmp_path: Path, asked: eddy.Query) -> None:
-    job = Job(spark, tmp_path)
+    job = RestartedHub(spark, tmp_path)
     hub = job.hub(2)
     hub.start("q", asked, job.sink())
     finished(hub.run(availableNow=True))
@@ -219,7 +219,7 @@ def test_a_query_that_was_dropped_starts_anew(spark: SparkSession, tmp_path: Pat
 
 
 def test_two_starts_of_one_name_have_their_own_sinks(spark: SparkSession, tmp_path: Path) -> None:
-    job = Job(spark, tmp_path)
+    job = RestartedHub(spark, tmp_path)
     hub = job.hub(8)
     hub.start("q", grouped(10), job.sink()).stop(at=4)
     second = hub.start("q", grouped(15), job.sink(name="second"), at=5)
@@ -230,7 +230,7 @@ def test_two_starts_of_one_name_have_their_own_sinks(spark: SparkSession, tmp_pa
 
 
 def test_other_columns_and_positions_are_refused_at_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    job = Job(spark, tmp_path)
+    job = RestartedHub(spark, tmp_path)
     least = grouped(10, aggregates={"least": eddy.agg.min("S.v")})
     columns = eddy.Query(query(OLD).streams, ["R.k = S.k"], select={"k": "R.k"})
     hub = job.hub(2)
@@ -260,7 +260,7 @@ def test_an_error_of_a_sink_names_the_sink_and_the_query(spark: SparkSession, tm
         def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
             raise ValueError("disk")
 
-    job = Job(spark, tmp_path)
+    job = RestartedHub(spark, tmp_path)
     hub = job.hub(1)
     hub.start("sums", grouped(10), Full(tmp_path / "sums"))
     with pytest.raises(Exception, match="the sink Full of query 'sums' failed in batch 0: ValueError: disk"):
