@@ -32,7 +32,7 @@ WAYS = ("full version", "cheapest version", "shed_load")
 
 
 class BurstCourse(NamedTuple):
-    """What comes of a way: the lag after each push, the phase of the push, results, and the steps that were taken."""
+    """The course of a burst: the lag after each push, the phase of the push, the results, and the number of steps."""
 
     lags: list[float]
     phases: list[str]

@@ -50,6 +50,18 @@ def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:
     assert row in notes, f"the table of formats lacks the row {row}"
 
 
+def test_the_page_on_formats_names_each_magic_with_its_version() -> None:
+    kinds = [file_log._KIND, offsets._KIND, GROUPS, file_kind.SNAPSHOT, ENGINE, manifest.KIND, BUNDLE]
+    page = (ROOT / "docs/internals/snapshot_format.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| (`eddy[^|]+) \| ([\d, ]+) \| ", page, re.MULTILINE)
+    named = [(magics.split(", "), map(int, versions.split(", "))) for magics, versions in rows]
+    table = {
+        magic.strip("`"): version for magics, versions in named for magic, version in zip(magics, versions, strict=True)
+    }
+    assert table == {kind.magic.decode(): kind.version for kind in kinds}
+    assert f"format version, now {file_kind.SNAPSHOT.version}" in page
+
+
 def test_a_type_checker_finds_an_editable_install(tmp_path: Path) -> None:
     """It reads paths in the files of site-packages, and runs no code that stands there."""
     copy = tmp_path / "copy"

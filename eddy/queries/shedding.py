@@ -40,7 +40,7 @@ LOSS = 4
 LONGEST = 16
 """The wait for a step up is at most so many times `calm` pushes."""
 AGING = 0.8
-"""What is left of a measured gain after each wait in which pushes were in time."""
+"""A measured gain is multiplied by this after each wait in which pushes were in time."""
 MOST = 100.0
 """A gain is at most this, and at least one part in so many: pushes of few rows say little."""
 STUCK = 4
@@ -169,7 +169,7 @@ class Shedding:
         self._waits: dict[_Rung, int] = {}
         """Pushes in time before a step up is tried again, if not `calm`."""
         self._told: set[str] = set()
-        """What has been logged since the last step."""
+        """The warnings since the last step."""
 
     def note(self, queries: Mapping[str, SteppedQuery], seconds: float, arrivals: int) -> None:
         """Take notice of a push, and take a step if it is time for one."""

@@ -76,15 +76,21 @@ def test_a_plan_that_a_policy_wants_refuses_no_push(seed: int, room: int) -> Non
     on = ["R.k = S.k", "S.k = T.k", "T.k = U.k"]
     query = eddy.Query([R, S, T, stream("U")], on, branches=[branch("V", "left")])
     chance, options = random.Random(seed), {"strategy": "parallel-track", "bounded": True}
-    runtime = eddy.Runtime(query, policy="fixed", **options)  # type: ignore[arg-type]
+    runtime, twin = (eddy.Runtime(query, policy="fixed", **options) for _ in range(2))  # type: ignore[arg-type]
     pushes = [{name: [{"k": chance.randrange(4), "j": 0, "t": t, "text": ""}] for name in "RSTUV"} for t in range(12)]
     most = max((runtime.push(rows, range(5)), runtime.nbytes)[1] for rows in pushes)
     runtime = eddy.Runtime(query, policy=Chaos(seed), decide_every=1, max_bytes=most + room, **options)  # type: ignore[arg-type]
     refusals = []
     for rows in pushes:
         try:
-            runtime.push(rows, range(5))
+            given = runtime.push(rows, range(5))
         except eddy.CapacityError as problem:
             refusals.append(str(problem))
             runtime.check()
+        else:
+            assert rows_of(given) == rows_of(twin.push(rows, range(5)))
     assert [text for text in refusals if "a second version" in text] == []
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))

@@ -1,4 +1,4 @@
-"""What each kind of query can do in an engine, and whether a hub runs it: each cell of the table in the guide is tried.
+"""The test tries each cell of the table in the guide: the calls of an engine, and whether a hub runs the query.
 
 A cell is a call in the middle of a stream. Where it is possible, a restored engine continues as the one that went on.
 Where it is refused, the message has one of the reasons of the guide, and nothing has changed.

@@ -43,7 +43,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 ROWS = pa.schema([(name, kind) for name, (kind, _) in COLUMNS.items()])
 SCHEMA = ROWS.set(ROWS.get_field_index("word"), pa.field("word", pa.dictionary(pa.int8(), pa.string())))
-"""What a stream declares; its rows are decoded when they come."""
+"""The columns that a stream declares. Rows are decoded when they come."""
 TYPED = ("moment", "price", "huge")
 """Columns whose constants have the same type: zone, scale or sign."""
 PLAIN = sorted(set(COLUMNS) - {"x (y > 3)"})

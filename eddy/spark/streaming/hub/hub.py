@@ -59,7 +59,8 @@ class Hub(Uncopied):
     The options are those of `eddy.spark.join` without plan, max_bytes, placement, order_by and change.
 
     Queries have streams of the same names and columns. Each query has its own windows (`Range` or `Unbounded`), filters
-    and selected columns, and neither lateness nor branches. The equalities of a query make the keys of its streams
+    and selected columns, perhaps aggregates in windows of event time, and neither lateness nor branches. The equalities
+    of a query make the keys of its streams
     equal. Queries over the same streams with the same predicates share one join.
 
     Positions are numbers of micro-batches. An element (a start, a change, a stop) takes effect with the next
@@ -115,7 +116,8 @@ class Hub(Uncopied):
                  start, with all rows that the log keeps; `HubQuery.complete_from` is the time from which these are all
         how      for a restart: the kind of change if the query differs from that of the checkpoint
         earlier  for a restart: queries of earlier versions that still drain
-        at       number of the micro-batch with which the start takes effect; None = the next one
+        at       number of the micro-batch with which the start takes effect; None = the next one. Not for a restart
+                 that replaces the query of the checkpoint at once
         at_time  event time, a value of the time columns' type: the start takes effect with the first micro-batch before
                  which the watermark has reached this time
 

@@ -68,7 +68,8 @@ class QuerySinks(ManifestSink):
             if others:
                 raise SparkJoinError(f"query {name!r}: its sink is that of query {others[0]!r}; give each a sink")
             if self._place is None:
-                self._later.append((name, sink, schema))
+                if name in self._sinks:
+                    self._later.append((name, sink, schema))
             elif name not in self._sinks or self._sinks[name][0] is not sink:
                 self._prepare(name, sink, schema)
 

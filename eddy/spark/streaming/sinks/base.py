@@ -54,7 +54,8 @@ class Sink(ABC):
         join(query, frames, checkpoint="state").writeStream.sink(Sqlite("results.db")).start()
 
     Order of calls. The sink is on the driver and is never sent to a worker. `replaces_by` and `prepare` run once,
-    within `start`. Then each batch takes these steps, in the thread of the streaming query:
+    within `start`; in a hub `prepare` runs again when a later query with other columns takes the sink over. Then
+    each batch takes these steps, in the thread of the streaming query:
 
         1. staging(batch)                  on the driver, which sends the path to the tasks
         2. tasks write Parquet files there, in Spark's types; so do attempts that fail or whose results are not used
