@@ -60,8 +60,8 @@ class Hub(Uncopied):
 
     Queries have streams of the same names and columns. Each query has its own windows (`Range` or `Unbounded`), filters
     and selected columns, perhaps aggregates in windows of event time, and neither lateness nor branches. The equalities
-    of a query make the keys of its streams
-    equal. Queries over the same streams with the same predicates share one join.
+    of a query make the keys of its streams equal. Queries over the same streams with the same predicates share one
+    join.
 
     Positions are numbers of micro-batches. An element (a start, a change, a stop) takes effect with the next
     micro-batch; its manifest names the versions in force, so a replay after a crash uses the same versions. An element
