@@ -164,8 +164,11 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
             raise source.error(target.start, f"table {name!r} is read and written by one query")
         inputs[name] = known
     streams = [table.declared.input for table in inputs.values() if table.declared.input is not None]
+    parse = partial(sql, select, [_as_spark_has_it(stream) for stream in streams])
     try:
-        query = sql(select, [_as_spark_has_it(stream) for stream in streams])
+        query = parse()
+        if isinstance(query, Query) and _counts_all(query):
+            query = parse(expiry="final")
     except SqlError:
         raise
     except QueryError as problem:
@@ -174,6 +177,15 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
         raise source.error(tokens[3].start, "UNION ALL is not one job; write each SELECT into a table of its own")
     _check_columns(tables[target.text], query, source, target.start)
     return Insertion(tables[target.text], query, inputs)
+
+
+def _counts_all(query: Query) -> bool:
+    """Return whether the groups and first rows of a query are those of all results so far, as those of a file of them.
+
+    Those of outer joins of streams follow the windows, since the results do.
+    """
+    changes = query.ranking is not None if query.aggregation is None else query.aggregation.window is None
+    return changes and not query.as_of and not query.branches
 
 
 def _have(tables: Mapping[str, ProgramTable]) -> str:

@@ -1,8 +1,9 @@
-"""The operators on the driver above a streaming join: groups in windows of event time, and first rows of groups.
+"""The operators on the driver above a streaming join: groups, and first rows of groups.
 
-    results of a batch -> groups                         rows of the windows that the watermark has passed
-                       -> groups -> top                  the first ones among the rows of each window
-                       -> top                            the changes of the answer
+    results of a batch -> groups in windows              rows of the windows that the watermark has passed
+                       -> groups in windows -> top       the first ones among the rows of each window
+                       -> groups                         the changes of the groups
+                       -> groups -> top, or -> top       the changes of the answer
 
 Each takes the results of a batch after the other, and its state after a batch is durable (`sink.py`).
 """
@@ -17,19 +18,21 @@ import pyarrow as pa
 from eddy.aggregates.groups import Groups
 from eddy.query.query import Query
 from eddy.query.result_key import result_key
-from eddy.query.ungrouped import without_top
+from eddy.query.ungrouped import ungrouped, without_top
 from eddy.results.results import OP
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.first_rows import TIE, by_content
-from eddy.tops.modes import lasting, parted
+from eddy.tops.modes import lasting, mode_of, parted
 from eddy.tops.tops import Tops
 from stairs.errors import InputError
+from stairs.graph import WindowKind
 from stairs.memory.allowance import Allowance
 from stairs.storage.parts import Parts, Plain
 
 BATCH_BITS = 32
 """Bits of the number of a row below those of its batch."""
+_OF_A_CHANGELOG = "which is the column of a changelog that has +I or -D; give it another name"
 
 
 class Followed(NamedTuple):
@@ -42,6 +45,8 @@ class Followed(NamedTuple):
 class ResultOperator(Protocol):
     """An operator over all results of a streaming join."""
 
+    rows: pa.Schema
+    """The columns of the results that it takes, in plain types."""
     schema: pa.Schema
     """The columns of the rows that it gives."""
 
@@ -57,7 +62,9 @@ class ResultOperator(Protocol):
 
 def operator_of(query: Query, after: int | None = None) -> ResultOperator:
     """Return the operator of a query with aggregates or `top`, empty; `after` as in `WindowGroups`."""
-    return RankedResults(query) if query.aggregation is None else WindowGroups(query, after)
+    if query.aggregation is None:
+        return RankedResults(query)
+    return ChangingGroups(query) if query.aggregation.window is None else WindowGroups(query, after)
 
 
 class WindowGroups:
@@ -67,16 +74,16 @@ class WindowGroups:
     """
 
     def __init__(self, query: Query, after: int | None) -> None:
-        self._query, self._after = query, after
+        self._after = after
         self._groups = Groups(query, "append", False, Allowance())
-        self.schema = query.output_schema
+        self.rows, self.schema = as_rows(query.row_schema, None).schema, query.output_schema
         self._tops = None
         if query.ranking is not None:
             self._tops = Tops(query, "append", False, self._groups.schema, False, Allowance())
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
-        joined, after = as_rows(self._query.row_schema, rows), self._after
+        joined, after = as_rows(self.rows, rows), self._after
         if after is None:
             group_rows, commit = self._groups.follow(joined, watermark, False)
         else:
@@ -95,6 +102,43 @@ class WindowGroups:
         self._groups.load_parts(parts, watermark)
 
 
+class ChangingGroups:
+    """Groups of all results, or of those whose rows are in their windows, as a changelog: it has one change of a group
+    in a batch at most. With `top`, the changes of the first groups.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._groups = Groups(query, "changelog", False, Allowance())
+        rows = query.row_schema
+        given = rows.insert(0, pa.field(OP, pa.string(), False)) if ends(query) else rows
+        self.rows = as_rows(given, None).schema
+        self._tops = None
+        if query.ranking is not None:
+            self._tops = Tops(query, "changelog", False, self._groups.schema, True, Allowance())
+        self.schema = self._groups.schema if self._tops is None else self._tops.schema
+
+    def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
+        """See `ResultOperator`."""
+        # Whatever their order, results that move from one key group to another end as often as they begin.
+        changes, commit = self._groups.follow(as_rows(self.rows, rows), None, False)
+        self._groups.settle(commit)
+        if self._tops is not None:
+            changes, ranked = self._tops.follow(changes, False)
+            self._tops.settle(ranked)
+        return Followed(changes, commit.failed)
+
+    def to_parts(self) -> Plain:
+        """See `ResultOperator`."""
+        groups = {"groups": self._groups.to_parts()}
+        return groups if self._tops is None else {**groups, "top": self._tops.to_parts()}
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """See `ResultOperator`."""
+        self._groups.load_parts(parts.part("groups"), None)
+        if self._tops is not None:
+            self._tops.load_parts(parts.part("top"), None)
+
+
 class RankedResults:
     """The first rows of each group of the results, as a changelog.
 
@@ -104,16 +148,16 @@ class RankedResults:
 
     def __init__(self, query: Query) -> None:
         query = by_content(query)
-        self._rows, self._changing = without_top(query).output_schema, bool(query.tables_changing)
-        rows = self._rows.append(pa.field(TIE, pa.int64(), False))
+        self._changing = bool(query.tables_changing)
+        rows = without_top(query).output_schema.append(pa.field(TIE, pa.int64(), False))
         signed = rows.insert(0, pa.field(OP, pa.string(), False)) if self._changing else rows
-        self._given = signed.remove(len(signed) - 1)
+        self.rows = as_rows(signed.remove(len(signed) - 1), None).schema
         self._tops = Tops(query, "changelog", False, signed, self._changing, Allowance())
         self.schema = self._tops.schema
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
-        given = as_rows(self._given, rows)
+        given = as_rows(self.rows, rows)
         numbers = np.zeros(len(given), np.int64)
         if self._changing and len(given):
             # A row that moves from one key group to another ends in one and begins in the other.
@@ -133,6 +177,38 @@ class RankedResults:
         self._tops.load_parts(parts, watermark)
 
 
+def ends(query: Query) -> bool:
+    """Return whether the groups of a query follow results that end: without a `group_window`, they may."""
+    if query.aggregation is None or query.aggregation.window is not None:
+        return False
+    endless = query.lasting or all(window.kind == WindowKind.UNBOUNDED for window in query.graph.windows)
+    return bool(query.tables_changing) or not endless
+
+
+def grouped_join(query: Query) -> Query:
+    """Return the streaming join whose results a query aggregates.
+
+    Raises SparkJoinError for aggregates that a streaming join does not have.
+    """
+    assert query.aggregation is not None
+    window = query.aggregation.window
+    if len(query.streams) == 1:
+        raise SparkJoinError(
+            "a streaming join has two streams or more: aggregate one stream with Spark,"
+            " frame.withWatermark(…).groupBy(window(…)), or in an eddy.Engine"
+        )
+    if window is not None and window.slack is None:
+        raise SparkJoinError(
+            "group_window: results with any event time may come, because the stream whose time counts has no Range"
+            " window or interval; give it one, or leave time= out"
+        )
+    if window is None and OP in query.output_schema.names:
+        raise SparkJoinError(f"an output column is named {OP!r}, {_OF_A_CHANGELOG}")
+    if query.ranking is not None:
+        mode_of(query, "changelog" if window is None else "append", False)
+    return ungrouped(query)
+
+
 def ranked_join(query: Query) -> Query:
     """Return the streaming join whose results a query with `top` ranks.
 
@@ -144,10 +220,7 @@ def ranked_join(query: Query) -> Query:
             " in foreachBatch"
         )
     if OP in query.output_schema.names:
-        raise SparkJoinError(
-            f"an output column is named {OP!r}, which is the column of a changelog that has +I or -D; give it another"
-            " name"
-        )
+        raise SparkJoinError(f"an output column is named {OP!r}, {_OF_A_CHANGELOG}")
     below = without_top(by_content(query))
     if query.tables_changing:
         try:

@@ -22,15 +22,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.query.query import Query
-from eddy.query.ungrouped import ungrouped
-from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.errors import StreamingStateError
 from eddy.spark.groups.operators import ResultOperator, operator_of
-from eddy.spark.groups.state import GroupsFiles, SavedGroups
+from eddy.spark.groups.state import TakenBatch, GroupsFiles
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.types import spark_schema
-from eddy.tops.modes import mode_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,14 +110,16 @@ class GroupsSink(ManifestSink):
         if not self._made(batch, results):
             before = self._before(batch)
             if published:
-                self._files.read(batch)
+                self._files.check(batch)
                 raise StreamingStateError(
                     f"{self._files.path(batch)} has the groups of other results of the join than the manifest of batch"
                     f" {batch}, whose groups were published; restore both from one backup, or start with a new"
                     " checkpoint"
                 )
             if before is not None:
-                self._files.read(before)
+                self._files.check(before)
+        else:
+            self._files.check(batch)
 
     def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """See `Sink.prepare`; the inner sink gets the schema of groups."""
@@ -137,18 +137,18 @@ class GroupsSink(ManifestSink):
         given: Sequence[str] = self._aggregate(batch, files) if made is None else made.files
         self._inner.publish(batch, given, spark)
 
-    def _made(self, batch: int, results: Sequence[str]) -> SavedGroups | None:
+    def _made(self, batch: int, results: Sequence[str]) -> TakenBatch | None:
         """Return the groups after a batch, None if they are not made of these results.
 
         If the manifest that named the result files is lost, another attempt to join the batch makes other files.
         """
-        if batch not in self._files.batches():
+        if not self._files.has(batch):
             return None
         try:
             saved = self._files.read(batch)
         except StreamingStateError:
             return None  # `check` raises it where nothing else has the groups
-        return saved if saved.results == tuple(results) else None
+        return saved.taken if saved.taken.results == tuple(results) else None
 
     def _before(self, batch: int) -> int | None:
         """Return the batch whose groups precede those of a batch, None for the first groups."""
@@ -160,7 +160,7 @@ class GroupsSink(ManifestSink):
         if groups is None or self._batch != before:
             groups = operator_of(self._query, self._after)
             if before is not None:
-                self._files.fill(self._files.read(before), groups)
+                self._files.fill(before, groups)
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
@@ -173,7 +173,7 @@ class GroupsSink(ManifestSink):
             out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given), self._locations.keep)
             out.write(group_rows)
             given = [written.file for written in out.close()]
-        self._files.write(batch, groups, self._watermark, files, given)
+        self._files.write(batch, groups, rows, TakenBatch(tuple(files), tuple(given), self._watermark))
         self._groups, self._batch = groups, batch
         return given
 
@@ -205,31 +205,3 @@ def sink_of(inner: Sink, query: Query | None, locations: Locations, begun: bool)
             " backup"
         )
     return GroupsSink(inner, query, locations)
-
-
-def without_groups(query: Query) -> Query:
-    """Return the streaming join whose results a query aggregates.
-
-    Raises SparkJoinError for aggregates that a streaming join does not support.
-    """
-    assert query.aggregation is not None
-    window = query.aggregation.window
-    if len(query.streams) == 1:
-        raise SparkJoinError(
-            "a streaming join has two streams or more: aggregate one stream with Spark,"
-            " frame.withWatermark(…).groupBy(window(…)), or in an eddy.Engine"
-        )
-    if window is None:
-        raise SparkJoinError(
-            "a streaming join gives each row once, and these aggregates change for ever: give the query a group_window,"
-            " in SQL GROUP BY TUMBLE, HOP or SESSION; or publish the results with the sink 'transactions' and aggregate"
-            " them with Spark: stream_transactions(…).groupBy(…)"
-        )
-    if window.slack is None:
-        raise SparkJoinError(
-            "group_window: results with any event time may come, because the stream whose time counts has no Range"
-            " window or interval; give it one, or leave time= out"
-        )
-    if query.ranking is not None:
-        mode_of(query, "append", False)
-    return ungrouped(query)

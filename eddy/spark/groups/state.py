@@ -1,10 +1,16 @@
 """The groups of a streaming join after a batch, in a file of the checkpoint and its copy.
 
-    groups/0000000007        after batch 7: groups, and the file of rows that the batch returned
-    groups/0000000007-copy
+    groups/000000000007             after batch 7: groups, and the file of rows that the batch returned
+    groups/000000000007-copy
+    groups/000000000008-rows        after batch 8: the results that it added, and the file of rows that it returned
+    groups/000000000008-rows-copy
 
 The file of a batch is written before its rows are published, so a repeated batch returns the same rows. The file names
 its batch and the results of the join that were aggregated, so a file of another batch or attempt is recognised.
+
+Groups that are more than the results of a batch are not written after each one: the file has the results instead, until
+those since the last groups take as many bytes as these groups did. So what is written is proportional to the results,
+and a restart reads at most twice the groups.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,18 +28,21 @@ import pyarrow.parquet as pq
 from eddy.query.query import Query
 from eddy.query.text import difference, query_text
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.operators import ResultOperator
-from eddy.spark.streaming.state.batch_names import batch_name, batch_named
+from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.copies import read_twice, write_twice
+from eddy.spark.streaming.state.group_names import ROWS, still_needed
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.failed_rows import FailedRows
+from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.durable import make_directories, write_whole
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, integer, list_of, mapping, optional, text
-from stairs.storage.parts import Parts
+from stairs.storage.parts import MOST, Parts, Plain
 
-GROUPS = FileKind("file of groups", b"eddygrps", 4, StreamingStateError, "a streaming join", "read")
+GROUPS = FileKind("file of groups", b"eddygrps", 5, StreamingStateError, "a streaming join", "read")
 _TICK = optional(integer(-(1 << 63), (1 << 63) - 1))
 _FORM = fields(
     {
@@ -45,22 +54,51 @@ _FORM = fields(
     }
 )
 _COPY = "-copy"
+MOST_LOGGED = 50
+"""Batches after the last groups that are written, at most: a restart aggregates their results again."""
+
+
+@dataclass(frozen=True)
+class TakenBatch:
+    """A batch that the groups have taken.
+
+    results    the files of results of the join
+    files      the files of rows that the batch returned
+    watermark  the watermark after the batch
+    """
+
+    results: tuple[str, ...]
+    files: tuple[str, ...]
+    watermark: int | None
 
 
 @dataclass(frozen=True)
 class SavedGroups:
     """The contents of a file.
 
-    results    the files of results of the join that the batch added
-    files      the files of rows that the batch returned
-    watermark  the watermark after the batch
-    parts      those of the operator
+    parts  the whole file, with the groups or the results
+    whole  whether it has the groups
     """
 
-    results: tuple[str, ...]
-    files: tuple[str, ...]
-    watermark: int | None
+    taken: TakenBatch
     parts: Parts
+    whole: bool
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The files from which the groups after a batch follow.
+
+    batch    this batch
+    logged   the batches since the last groups that were written
+    groups   bytes of these groups
+    rows     bytes of the results since
+    """
+
+    batch: int
+    logged: int
+    groups: int
+    rows: int
 
 
 class GroupsFiles:
@@ -68,7 +106,8 @@ class GroupsFiles:
 
     def __init__(self, locations: Locations, query: Query, place: str, name: str | None) -> None:
         self._name = name
-        self._root, self._query, self._keep = locations.root / place, query, locations.keep
+        self._root, self._query, self._locations = locations.root / place, query, locations
+        self._log: _Log | None = None
         self.recoveries: list[str] = []
         """Texts on files that were restored from their copies."""
 
@@ -78,28 +117,43 @@ class GroupsFiles:
         return self._root.exists()
 
     def path(self, batch: int) -> Path:
-        """Return the path of the file after a batch."""
-        return self._root / batch_name(batch)
+        """Return the path of the file after a batch; the file may be missing."""
+        rows = self._root / f"{batch_name(batch)}{ROWS}"
+        return rows if rows.exists() or _copy_of(rows).exists() else self._root / batch_name(batch)
 
     def begin(self) -> None:
         """Create the directory."""
         make_directories(self._root)
 
-    def batches(self) -> list[int]:
-        """Return the batches that have a file, ascending."""
-        names = {path.name.removesuffix(_COPY) for path in self._root.iterdir()} if self.begun else set()
-        return sorted(batch for name in names if (batch := batch_named(name)) is not None)
-
-    def write(
-        self, batch: int, groups: ResultOperator, watermark: int | None, results: Sequence[str], files: Sequence[str]
-    ) -> None:
-        """Write the groups after a batch."""
-        taken = {"results": results, "files": files}
-        header = {"batch": batch, "query": query_text(self._query), "watermark": watermark, **taken}
-        whole = GROUPS.pack({"header": header, "groups": groups.to_parts()})
+    def has(self, batch: int) -> bool:
+        """Return whether a batch has a file, or its copy."""
         path = self.path(batch)
-        write_twice(path, path.with_name(path.name + _COPY), whole)
-        self._keep(path)
+        return path.exists() or _copy_of(path).exists()
+
+    def write(self, batch: int, groups: ResultOperator, rows: pa.Table | None, taken: TakenBatch) -> None:
+        """Write the groups after a batch, or the rows of the results that it added."""
+        parts: Plain = {"header": {"batch": batch, "query": query_text(self._query), **asdict(taken)}}
+        results = as_rows(groups.rows, rows)
+        log = self._log
+        if log is not None and log.batch == batch - 1:
+            log = replace(log, batch=batch, logged=log.logged + 1, rows=log.rows + results.nbytes)
+        if log is not None and (log.batch != batch or log.logged > MOST_LOGGED or log.rows > log.groups):
+            log = None
+        self._log = None
+        if log is None:
+            path, parts["groups"] = self._root / batch_name(batch), groups.to_parts()
+        else:
+            path = self._root / f"{batch_name(batch)}{ROWS}"
+            batches = (part.columns for part in results.to_batches())
+            parts["rows"] = write_rows(groups.rows, batches, "results", StreamingStateError)
+        whole = GROUPS.pack(parts)
+        other = self.path(batch)
+        if other.name != path.name:  # of an attempt with other results
+            self._remove(other.name)
+            self._locations.forget(other)
+        write_twice(path, _copy_of(path), whole)
+        self._locations.keep(path)
+        self._log = _Log(batch, 0, len(whole), 0) if log is None else log
 
     def write_failed(self, batch: int, failed: Sequence[pa.RecordBatch]) -> None:
         """Write the groups that fail in a batch: rows of `FAILED`. Another attempt writes the same rows again."""
@@ -110,7 +164,7 @@ class GroupsFiles:
         out = io.BytesIO()
         pq.write_table(table.cast(named_in_footer(table.schema, path.name)), out)
         write_whole(path, out.getvalue())
-        self._keep(path)
+        self._locations.keep(path)
 
     def read(self, batch: int) -> SavedGroups:
         """Return the contents of the file after a batch.
@@ -118,7 +172,7 @@ class GroupsFiles:
         Raises StreamingStateError if the file is missing or damaged, or belongs to another batch or query.
         """
         path = self.path(batch)
-        reading = read_twice(path, path.with_name(path.name + _COPY), partial(self._parsed, batch))
+        reading = read_twice(path, _copy_of(path), partial(self._parsed, batch, not path.name.endswith(ROWS)))
         if reading.value is None:
             damages = "; ".join(reading.damages)
             state = f"is damaged, and so is its copy: {damages}" if damages else "is missing, and so is its copy"
@@ -129,20 +183,45 @@ class GroupsFiles:
         self.recoveries += reading.repairs
         return reading.value
 
-    def fill(self, saved: SavedGroups, groups: ResultOperator) -> None:
-        """Fill new groups with the contents of a file."""
-        groups.load_parts(saved.parts, saved.watermark)
+    def check(self, batch: int) -> None:
+        """Raise StreamingStateError unless all files are whole from which the groups after a batch follow."""
+        self._files_of(batch)
+
+    def fill(self, batch: int, groups: ResultOperator) -> None:
+        """Fill new groups with those after a batch. Raises what `read` raises."""
+        (first, saved), *others = self._files_of(batch)
+        groups.load_parts(saved.parts.part("groups"), saved.taken.watermark)
         saved.parts.check_read()
+        logged = 0
+        for number, later in others:
+            rows = pa.Table.from_batches(later.parts.batches("rows", groups.rows, MOST), groups.rows)
+            later.parts.check_read()
+            groups.follow(rows, later.taken.watermark, number)
+            logged += rows.nbytes
+        self._log = _Log(batch, batch - first, self.path(first).stat().st_size, logged)
+
+    def _files_of(self, batch: int) -> list[tuple[int, SavedGroups]]:
+        """Return the files from which the groups after a batch follow, by their batches, the groups first."""
+        files = [(batch, self.read(batch))]
+        while not files[0][1].whole:
+            batch -= 1
+            files.insert(0, (batch, self.read(batch)))
+        return files
 
     def clean(self, before_batch: int) -> None:
-        """Remove the files of batches before this one, except the newest of them, from which the next batch follows."""
-        for batch in [number for number in self.batches() if number < before_batch][:-1]:
-            path = self.path(batch)
-            for file in (path, path.with_name(path.name + _COPY)):
-                with contextlib.suppress(FileNotFoundError):
-                    file.unlink()
+        """Remove the files of batches before this one from which the next batch does not follow."""
+        names = [path.name for path in self._root.iterdir()] if self.begun else []
+        for name in still_needed(names, 1, before_batch)[1]:
+            self._remove(name)
 
-    def _parsed(self, batch: int, data: bytes) -> SavedGroups:
+    def _remove(self, name: str) -> None:
+        """Remove a file and its copy, if they are there."""
+        path = self._root / name
+        for file in (path, _copy_of(path)):
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+
+    def _parsed(self, batch: int, whole: bool, data: bytes) -> SavedGroups:
         parts = GROUPS.unpack(data)
         header = parts.value("header", _FORM)
         if header["batch"] != batch:
@@ -150,5 +229,9 @@ class GroupsFiles:
         differs = difference(header["query"], self._query, where="the checkpoint", results=False)
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
-        results, files = tuple(header["results"]), tuple(header["files"])
-        return SavedGroups(results, files, header["watermark"], parts.part("groups"))
+        taken = TakenBatch(tuple(header["results"]), tuple(header["files"]), header["watermark"])
+        return SavedGroups(taken, parts, whole)
+
+
+def _copy_of(path: Path) -> Path:
+    return path.with_name(path.name + _COPY)

@@ -163,8 +163,10 @@ def test_sql_with_a_window_runs_on_streaming_views(spark: SparkSession, tmp_path
 def test_what_a_stream_cannot_give_names_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
     inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
     frames = inputs.frames(spark)
-    with pytest.raises(SparkJoinError, match="give the query a group_window, in SQL GROUP BY TUMBLE"):
-        join(grouped(None), frames, checkpoint=tmp_path / "state")
+    endless = [eddy.Stream("R", ROWS, time="t"), *STREAMS[1:]]
+    open_end = eddy.Query(endless, ["R.k = S.k"], aggregates=FUNCTIONS, group_window=eddy.Tumbling(5, time="R.t"))
+    with pytest.raises(SparkJoinError, match="group_window: results with any event time may come"):
+        join(open_end, frames, checkpoint=tmp_path / "state")
     single = eddy.Query(STREAMS[:1], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5))
     with pytest.raises(SparkJoinError, match="aggregate one stream with Spark"):
         join(single, {"R": frames["R"]}, checkpoint=tmp_path / "state")

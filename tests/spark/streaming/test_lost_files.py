@@ -62,6 +62,15 @@ GROUPED = eddy.Query(
     aggregates={"n": agg.count(), "total": agg.sum("S.v")},
     group_window=eddy.Tumbling(25),
 )
+CHANGING = eddy.Query(
+    STREAMS,
+    ["R.k = S.k"],
+    expiry="final",
+    group_by=["S.v"],
+    aggregates={"n": agg.count(), "most": agg.max("R.v")},
+    top=eddy.Top(4, order=["n desc", "S.v"]),
+)
+"""Its groups after the first batch are more than the results of several batches, which are written in their place."""
 BATCHES = 4
 
 
@@ -70,32 +79,37 @@ def manifest(batch: int, first: int | None = 0) -> Manifest:
     return Manifest(batch, {"engine": batch * 10}, (), {}, (), (), {GROUPS_BEGIN: first})
 
 
-def staged(sink: GroupsSink, batch: int, attempt: str = "a") -> list[str]:
+def staged(sink: GroupsSink, batch: int, attempt: str = "a", query: eddy.Query = GROUPED) -> list[str]:
     """Write the results of a batch, and return the names of their files."""
     chance, name = random.Random(batch), f"part-{attempt}.parquet"
+    schema, many = query.row_schema, query is CHANGING
     rows = [
         {
-            name: chance.randrange(batch * 10, batch * 10 + 9) if name.endswith(".t") else chance.randrange(3)
-            for name in GROUPED.row_schema.names
+            name: chance.randrange(batch * 10, batch * 10 + 9)
+            if name.endswith(".t")
+            else chance.randrange(300 if many else 3)
+            for name in schema.names
         }
-        for _ in range(12)
+        for _ in range((12 if batch else 300) if many else 60)
     ]
-    pq.write_table(pa.Table.from_pylist(rows, GROUPED.row_schema), sink.staging(batch) / name)
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink.staging(batch) / name)
     return [name]
 
 
-def run_groups(root: Path, batches: Sequence[int], published: bool = True) -> dict[int, list[tuple[str, ...]]]:
+def run_groups(
+    root: Path, batches: Sequence[int], published: bool = True, query: eddy.Query = GROUPED
+) -> dict[int, list[tuple[str, ...]]]:
     """Publish batches, of which the first one is committed already if it is not 0, and was published or not."""
     kept = KeepingSink()
-    sink = GroupsSink(kept, GROUPED, Locations(root, "test", root))
+    sink = GroupsSink(kept, query, Locations(root, "test", root))
     newest = batches[0] - published
     if newest >= 0:
         sink.committed(manifest(newest))
         sink.check(newest, ["part-a.parquet"], published)
-    sink.prepare(schema=GROUPED.row_schema, job="test", scratch=root)
+    sink.prepare(schema=query.row_schema, job="test", scratch=root)
     for batch in batches:
         sink.committed(manifest(batch))
-        sink.publish(batch, staged(sink, batch), None)  # type: ignore[arg-type]
+        sink.publish(batch, staged(sink, batch, query=query), None)  # type: ignore[arg-type]
     return kept.rows
 
 
@@ -132,15 +146,20 @@ def pairs_of(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         )
 
 
+@pytest.mark.parametrize("query", [GROUPED, CHANGING], ids=["windows", "changing"])
 @pytest.mark.parametrize("published", [True, False], ids=["published", "not published"])
-def test_groups_follow_from_the_batch_that_the_manifest_names(tmp_path: Path, published: bool) -> None:
+def test_groups_follow_from_the_batch_that_the_manifest_names(
+    tmp_path: Path, published: bool, query: eddy.Query
+) -> None:
     pristine = tmp_path / "pristine"
-    wanted = run_groups(pristine, range(BATCHES))
+    wanted = run_groups(pristine, range(BATCHES), query=query)
+    logged = [path for path in (pristine / "groups").iterdir() if path.name.endswith("-rows")]
+    assert len(logged) == (BATCHES - 1 if query is CHANGING else 0)
     if not published:  # the batch is committed, and the job died before its groups were made
         for path in (pristine / "groups").glob(f"*{BATCHES - 1}*"):
             path.unlink()
     rest = range(BATCHES - (not published), BATCHES + 2)
-    wanted |= run_groups(shutil.copytree(pristine, tmp_path / "whole"), rest, published)
+    wanted |= run_groups(shutil.copytree(pristine, tmp_path / "whole"), rest, published, query)
     assert sum(map(len, wanted.values())) >= 6
     files = sorted((pristine / "groups").iterdir())
     names = [name for name, _ in (*damages(files), *pairs_of(pristine))]
@@ -150,7 +169,7 @@ def test_groups_follow_from_the_batch_that_the_manifest_names(tmp_path: Path, pu
         harm = [*damages(sorted((root / "groups").iterdir())), *pairs_of(root)][number]
         harm[1]()
         try:
-            rows = run_groups(root, rest, published)
+            rows = run_groups(root, rest, published, query)
         except StreamingStateError as problem:
             outcomes.append("refused" if str(root / "groups") in str(problem) else f"{name}: {problem}")
         else:

@@ -21,6 +21,7 @@ from tests.spark.streaming.hub_jobs import DrawnRows, grouped, hub_of
 from tests.spark.streaming.hub_jobs import query as hub_query
 from tests.spark.streaming.jobs import Inputs, published, results, run
 from tests.spark.streaming.test_restart import SCHEMA, add, query
+from tests.spark.streaming.test_tables import total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,6 +105,19 @@ def test_aggregates_go_on_from_the_groups(spark: SparkSession, tmp_path: Path, p
         run(asked, inputs.frames(spark), tmp_path / "state", tmp_path / "plain")
     assert sorted(results(tmp_path / "out")) == sorted(results(tmp_path / "plain"))
     assert len(results(tmp_path / "out")) > 5
+
+
+def test_groups_go_on_from_rows_in_their_place(spark: SparkSession, tmp_path: Path, place: dict[str, Any]) -> None:
+    chance, inputs = random.Random(7), Inputs(tmp_path / "in", R=groups.ROWS, S=groups.ROWS)
+    asked, begin, logged = groups.grouped(None, ["R.t", "S.t"], expiry="final"), 0, 0
+    for files in (6, 1, 1):
+        begin = groups.add(inputs, chance, files, begin)
+        run(asked, inputs.frames(spark), out=tmp_path / "out", **place)
+        run(asked, inputs.frames(spark), tmp_path / "state", tmp_path / "plain")
+        logged += len([*(tmp_path / "state" / "groups").glob("*-rows")])
+        assert total(tmp_path / "out") == total(tmp_path / "plain")
+    assert logged
+    assert len(total(tmp_path / "out")) > 100
 
 
 def test_a_hub_goes_on(spark: SparkSession, tmp_path: Path, place: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
 import pytest
+from deltalake import DeltaTable
 
 from eddy.program.running import RunningProgram, check_program
 from eddy.spark import SparkJoinError
@@ -102,6 +103,34 @@ def test_options_of_the_join_stand_at_its_target(spark: SparkSession, tmp_path: 
     rows = pyarrow.dataset.dataset(files).to_table(columns=["op", "page", "price"]).to_pylist()
     # The rows of a start wait until those of the next one have come; then those of the first two have left.
     assert Counter(tuple(row.values()) for row in rows) == Counter([("+I", "page 0", 0.0), ("-D", "page 0", 0.0)])
+
+
+def test_groups_and_first_rows_of_all_results_are_kept_by_key(spark: SparkSession, tmp_path: Path) -> None:
+    text = f"""{PROGRAM.split("CREATE TABLE sales")[0]}
+CREATE TABLE revenue (page STRING, n BIGINT, spent DOUBLE, PRIMARY KEY (page) NOT ENFORCED)
+WITH ('connector' = 'delta', 'path' = '{{0}}/revenue');
+CREATE TABLE best (page STRING, price DOUBLE, place BIGINT, PRIMARY KEY (page, place) NOT ENFORCED)
+WITH ('connector' = 'delta', 'path' = '{{0}}/best');
+INSERT INTO revenue SELECT page, COUNT(*) AS n, SUM(price) AS spent FROM clicks c JOIN buys b
+ON c.k = b.k AND b.at BETWEEN c.at AND c.at + INTERVAL '10' MINUTE GROUP BY page;
+INSERT INTO best SELECT page, price, place FROM (SELECT page, price, ROW_NUMBER() OVER (
+PARTITION BY page ORDER BY price DESC) AS place FROM clicks c JOIN buys b
+ON c.k = b.k AND b.at BETWEEN c.at AND c.at + INTERVAL '10' MINUTE) WHERE place <= 1;
+"""
+    for hour in range(3):
+        write(tmp_path, "clicks", [{"k": 1, "page": f"page {hour % 2}", "at": f"2026-01-01T{hour:02}:00:00"}])
+        write(tmp_path, "buys", [{"k": 1, "price": 1.5 * hour, "at": f"2026-01-01T{hour:02}:05:00"}])
+        finished(spark, tmp_path, text)
+    # The last click waits for the clock of the other stream; the first ones have left their windows long ago.
+    write(tmp_path, "clicks", [{"k": 9, "page": "", "at": "2026-01-02T00:00:00"}])
+    write(tmp_path, "buys", [{"k": 8, "price": 0.0, "at": "2026-01-02T00:00:00"}])
+    finished(spark, tmp_path, text)
+    kept = {
+        name: sorted(tuple(row.values()) for row in DeltaTable(tmp_path / name).to_pyarrow_table().to_pylist())
+        for name in ("revenue", "best")
+    }
+    assert kept["revenue"] == [("page 0", 2, 3.0), ("page 1", 1, 1.5)]
+    assert kept["best"] == [("page 0", 3.0, 1), ("page 1", 1.5, 1)]
 
 
 def test_a_program_reads_what_another_has_written(spark: SparkSession, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ class StreamingJoin:
             raise SparkJoinError("finish=True: without event time no result waits for the end; leave it out")
         if self.job.waits and self.job.query.expiry != "final":
             tables = self.job.query.tables_changing
-            why = f"{tables[0]} is a table" if tables else "output='changelog'"
+            why = f"{tables[0]} is a table" if tables else "rows leave their windows, and their results end"
             raise SparkJoinError(
                 f"finish=True: {why}, and the end of event time would take back all results; leave it out, or make the"
                 " query with expiry='final'"

@@ -30,7 +30,7 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
 from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.groups.sink import without_groups
+from eddy.spark.groups.operators import grouped_join
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.hub.checks import check_columns, check_groups, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
@@ -378,7 +378,7 @@ class HubQueries:
         self._made += 1
         self._keys[version] = key = f"{version.number}-{self._made}"
         self._texts[version] = query_text(version.query)
-        joined = version.query if version.query.aggregation is None else without_groups(version.query)
+        joined = version.query if version.query.aggregation is None else grouped_join(version.query)
         self._blobs[key] = CloudPickleSerializer().dumps(joined)
 
     def drain(self, version: Version, position: int) -> None:

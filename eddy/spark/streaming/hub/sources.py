@@ -16,7 +16,7 @@ from eddy.queries.sources import Sources, window_of
 from eddy.query.host_limits import check_all_rows, check_failed_plainly
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.groups.sink import without_groups
+from eddy.spark.groups.operators import grouped_join
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
@@ -86,8 +86,14 @@ class HubStreams:
             raise QueryError(f"query {name!r}: a hub runs an eddy.Query, not {type(query).__name__}")
         check_all_rows(query, f"query {name!r}: a hub")
         if query.aggregation is not None:
+            if query.aggregation.window is None:
+                raise QueryError(
+                    f"query {name!r}: the groups of a hub are those of windows, and these aggregates change for ever:"
+                    " give the query a group_window, in SQL GROUP BY TUMBLE, HOP or SESSION; or run it as a streaming"
+                    " join of its own (eddy.spark.join), whose groups are a changelog"
+                )
             try:
-                without_groups(query)
+                grouped_join(query)
             except SparkJoinError as problem:
                 raise QueryError(f"query {name!r}: {problem}") from problem
         if query.branches:

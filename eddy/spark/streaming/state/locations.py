@@ -59,6 +59,11 @@ class Locations:
             with suppress(FileNotFoundError):
                 os.utime(self.root)  # working directories without use for a week are deleted
 
+    def forget(self, path: Path) -> None:
+        """Delete a file from the object store; without effect without one."""
+        if self.store is not None:
+            self.store.delete([path.relative_to(self.root).as_posix()])
+
     def fetch(self, path: Path) -> None:
         """Get a file that this host does not have from the object store, if it is there."""
         if self.store is None or path.exists() or not path.is_relative_to(self.root):

@@ -31,6 +31,7 @@ import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
+from eddy.spark.streaming.state.group_names import still_needed
 from eddy.spark.streaming.state.late_files import GROUPED
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
@@ -413,13 +414,16 @@ def _is_old(name: str, newest: int) -> bool:
 
 
 def _newest_groups(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the groups after the newest two batches of each directory, and those after earlier ones."""
+    """Return the files from which the groups after the newest two batches of each directory follow, and others."""
     by_directory: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        if batch_named(Path(name).name) is not None:
-            by_directory[name.rpartition("/")[0]].append(name)
-    newest = [name for directory in by_directory.values() for name in directory[-2:]]
-    return newest, [name for directory in by_directory.values() for name in directory[:-2]]
+        directory, _, file = name.rpartition("/")
+        by_directory[directory].append(file)
+    needed, old = list[str](), list[str]()
+    for directory, files in by_directory.items():
+        for listed, kept in zip((needed, old), still_needed(files, 2), strict=True):
+            listed += [f"{directory}/{file}" for file in kept]
+    return needed, old
 
 
 def _staged_batch(name: str) -> int | None:
