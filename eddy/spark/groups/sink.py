@@ -24,7 +24,7 @@ import pyarrow as pa
 from eddy.query.query import Query
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.groups.operators import ResultOperator, operator_of
-from eddy.spark.groups.state import TakenBatch, GroupsFiles
+from eddy.spark.groups.state import GroupsFiles, TakenBatch
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.worker.output_files import ResultFile
@@ -170,7 +170,9 @@ class GroupsSink(ManifestSink):
             self._files.write_failed(batch, failed)
         given: list[str] = []
         if self._inner.writes:
-            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given), self._locations.keep)
+            # The rows follow from the results: if the groups are made again, the sink finds the file that it published.
+            keep, of = self._locations.keep, " ".join(files)
+            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given), keep, of)
             out.write(group_rows)
             given = [written.file for written in out.close()]
         self._files.write(batch, groups, rows, TakenBatch(tuple(files), tuple(given), self._watermark))

@@ -30,6 +30,7 @@ from tests.spark.streaming.faults.campaign import (
     ROOT,
     AsOfCampaign,
     Campaign,
+    GroupsCampaign,
     HubCampaign,
     ObjectCampaign,
     TablesCampaign,
@@ -39,6 +40,7 @@ from tests.spark.streaming.faults.campaign import (
 from tests.spark.streaming.faults.hub_program import Journal
 from tests.spark.streaming.faults.network import INSIDE, missing
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
+from tests.spark.streaming.faults.tables_workload import FIRST
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import FaultsWorkload
 
@@ -214,11 +216,18 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
-@pytest.mark.parametrize(("kind", "program"), [(TablesCampaign, "tables_driver"), (AsOfCampaign, "as_of_driver")])
+@pytest.mark.parametrize(
+    ("kind", "program", "most"),
+    [
+        (TablesCampaign, "tables_driver", 10_000),
+        (AsOfCampaign, "as_of_driver", 10_000),
+        (GroupsCampaign, "groups_driver", FIRST),
+    ],
+)
 def test_faults_under_tables_change_no_answer(
-    tmp_path: Path, variables: dict[str, str], kind: type[Campaign], program: str
+    tmp_path: Path, variables: dict[str, str], kind: type[Campaign], program: str, most: int
 ) -> None:
-    """EDDY_FAULTS continues with further jobs, as above. Only the first one runs without it."""
+    """EDDY_FAULTS continues with further jobs, as above. Without it, jobs run until a key group was split."""
     eddy.warmup()
     pieces.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
@@ -227,10 +236,11 @@ def test_faults_under_tables_change_no_answer(
         batches, kills = (6, kills) if LONG else (5, SHORT_HUB_KILLS)
         campaign = kind(seed, "parquet", transport, "availableNow", batches, kills, program=program, long=LONG)
         total.run(campaign, tmp_path / str(seed), variables)
-        if total.faults.total() >= wanted:
+        # Requests for changes die with the driver, so a job may end without a split.
+        if total.faults.total() >= wanted and (total.regrouped["split"] or seed == FIRST_SEED + 4):
             break
     total.show(f"{total.late} late rows")
-    assert total.results > 100
+    assert min(100, most - 1) < total.results <= most
     assert total.regrouped["split"]
 
 

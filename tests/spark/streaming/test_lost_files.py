@@ -46,12 +46,14 @@ COLUMNS = {"k": "R.k", "t": "R.t", "v": "S.v"}
 
 
 class KeepingSink(Sink):
-    """Keeps the rows of each batch."""
+    """Keeps the rows of each batch, and the files of each publication."""
 
     def __init__(self) -> None:
         self.rows: dict[int, list[tuple[str, ...]]] = {}
+        self.files: list[Sequence[str]] = []
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        self.files.append(files)
         self.rows[batch] = [row for path in self.paths(batch, files) for row in text_rows(pq.ParquetFile(path).read())]
 
 
@@ -195,6 +197,17 @@ def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Pa
         again.check(2, ["part-a.parquet"], True)
     with pytest.raises(StreamingStateError, match="belongs to a join without aggregates"):
         again.committed(manifest(2, None))
+
+
+def test_with_a_restored_manifest_the_sink_gets_the_file_that_it_published(tmp_path: Path) -> None:
+    kept = KeepingSink()
+    sink = GroupsSink(kept, CHANGING, Locations(tmp_path, "test", tmp_path))
+    sink.committed(manifest(0))
+    sink.prepare(schema=CHANGING.row_schema, job="test", scratch=tmp_path)
+    for attempt in ("a", "again", "a"):
+        sink.publish(0, staged(sink, 0, attempt, CHANGING), None)  # type: ignore[arg-type]
+    (first,), (other,), (restored,) = kept.files
+    assert first == restored != other
 
 
 # All files, with Spark

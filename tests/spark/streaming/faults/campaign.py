@@ -27,7 +27,7 @@ from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal,
 from tests.spark.streaming.faults.object_driver import SERVER
 from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
-from tests.spark.streaming.faults.tables_workload import TablesWorkload
+from tests.spark.streaming.faults.tables_workload import GroupsWorkload, TablesWorkload
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, FaultsWorkload, Result, Row, counted
 
@@ -139,6 +139,13 @@ class TablesCampaign(Campaign):
         for (op, *row), count in parquet_results(root).items():
             total[tuple(row)] += count if op in ("+I", "+U") else -count
         return Counter({row: count for row, count in total.items() if count})
+
+
+class GroupsCampaign(TablesCampaign):
+    """One job with the first groups of a join of tables, and its faults."""
+
+    def _workload(self) -> FaultsWorkload:
+        return GroupsWorkload(self.seed, self.batches)
 
 
 class AsOfCampaign(Campaign):

@@ -29,6 +29,8 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.worker.output_files import result_name
 from tests.spark.streaming.faults.workload import SCHEMA
 
 CONTRADICTED = "Either the manifest of the published batch was lost"
@@ -129,6 +131,11 @@ class Damager:
                 for path, backup in saved:
                     shutil.copyfile(backup, path)
                 return None
+        if (self._checkpoint / "groups").exists() and checkpoint.is_published(newest):
+            # The groups that were published would be those of other results than the manifest has: refused later.
+            for path, backup in saved:
+                shutil.copyfile(backup, path)
+            return None
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
             return Damage("manifest, both, refused", must=lost, saved=saved, none=none)
@@ -154,6 +161,11 @@ class Damager:
             (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
             for out in self._outs().values()
         )
+
+    def _given(self, manifest: Manifest) -> set[str]:
+        """Return the names of the files that the sink of the user gets."""
+        results = [output.file for output in manifest.results]
+        return {result_name(0, " ".join(results))} if (self._checkpoint / "groups").exists() else set(results)
 
     def _names_out(self, batch: int) -> set[str]:
         """Return the published files of a batch, by their names in the manifest."""
@@ -219,7 +231,7 @@ class Damager:
             return Damage("mark, not looked at")
         manifest = checkpoint.newest()
         out = self._names_out(newest)
-        if manifest is not None and out and out != {output.file for output in manifest.results}:
+        if manifest is not None and out and out != self._given(manifest):
             return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
         return Damage("mark, published again")
 

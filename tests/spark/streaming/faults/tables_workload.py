@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import eddy
+from eddy import agg
 from tests.spark.streaming.faults.workload import (
     KEYS,
     LATENESS,
@@ -26,6 +27,8 @@ from tests.spark.streaming.faults.workload import (
 
 TABLES, RANGE, ROWS = ("S", "T"), 60, 30
 """The tables, the window of the stream R, and the number of rows of a table."""
+FIRST = 6
+"""Groups of the answer of `groups_query`."""
 
 
 def tables_query(traps: Path) -> eddy.Query:
@@ -35,6 +38,15 @@ def tables_query(traps: Path) -> eddy.Query:
     tables = [eddy.Table(name, SCHEMA, key="v", version="t", filter=keep) for name in TABLES]
     where = eddy.Predicate(partial(accepted, traps=str(traps)), columns=["R.v", "S.v", "T.v"])
     return eddy.Query([stream, *tables], ["R.k = S.k", "S.k = T.k"], where=where)
+
+
+def groups_query(traps: Path) -> eddy.Query:
+    """Return the first groups of the join: a changelog above a changelog."""
+    joined = tables_query(traps)
+    aggregates = {"n": agg.count(), "most": agg.max("R.v"), "least": agg.min("T.t")}
+    first = eddy.Top(FIRST, order=["n desc", "S.v"], rank="place")
+    more = {"where": joined.where, "group_by": ["S.v"], "aggregates": aggregates, "top": first}
+    return eddy.Query(joined.streams, joined.on, **more)
 
 
 @dataclass(frozen=True)
@@ -83,3 +95,20 @@ class TablesWorkload(FaultsWorkload):
                     if (r[2] + s[2] + t[2]) & 3 != 1:
                         results[(*r, *s, *t)] += 1
         return results, late
+
+
+@dataclass(frozen=True)
+class GroupsWorkload(TablesWorkload):
+    """The same rows, of whose results the first groups are asked."""
+
+    def expected(self) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
+        """Return the first groups after all batches, and the late rows."""
+        results, late = super().expected()
+        groups: dict[int, list[Result]] = {}
+        for result in results.elements():
+            groups.setdefault(result[5], []).append(result)
+        ranked = sorted(
+            ((v, len(rows), max(row[2] for row in rows), min(row[7] for row in rows)) for v, rows in groups.items()),
+            key=lambda group: (-group[1], group[0]),
+        )
+        return Counter((*group, place) for place, group in enumerate(ranked[:FIRST], start=1)), late
