@@ -217,15 +217,15 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
 @pytest.mark.parametrize(
-    ("kind", "program", "most"),
+    ("kind", "program", "fewest"),
     [
-        (TablesCampaign, "tables_driver", 10_000),
-        (AsOfCampaign, "as_of_driver", 10_000),
+        (TablesCampaign, "tables_driver", 101),
+        (AsOfCampaign, "as_of_driver", 101),
         (GroupsCampaign, "groups_driver", FIRST),
     ],
 )
 def test_faults_under_tables_change_no_answer(
-    tmp_path: Path, variables: dict[str, str], kind: type[Campaign], program: str, most: int
+    tmp_path: Path, variables: dict[str, str], kind: type[Campaign], program: str, fewest: int
 ) -> None:
     """EDDY_FAULTS continues with further jobs, as above. Without it, jobs run until a key group was split."""
     eddy.warmup()
@@ -240,7 +240,7 @@ def test_faults_under_tables_change_no_answer(
         if total.faults.total() >= wanted and (total.regrouped["split"] or seed == FIRST_SEED + 4):
             break
     total.show(f"{total.late} late rows")
-    assert min(100, most - 1) < total.results <= most
+    assert total.results >= fewest
     assert total.regrouped["split"]
 
 

@@ -20,6 +20,9 @@ from eddy.spark.types import spark_schema
 from eddy.storage.durable import make_directories, private_opener, sync_directory
 from eddy.storage.seal import digest
 
+ROW_GROUP_BYTES = 1 << 20
+"""Bytes of results that are written together."""
+
 
 class ResultFile:
     """The results of one task as one Parquet file, created with the first result.
@@ -42,6 +45,8 @@ class ResultFile:
         self._name = result_name(partition, of)
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
+        self._few: list[pa.Table] = []
+        self._bytes = 0
         self.rows = 0
 
     def write(self, results: pa.Table) -> None:
@@ -49,13 +54,25 @@ class ResultFile:
         self.rows += results.num_rows
         if self._staging is None or not results.num_rows:
             return
+        # A row group of Parquet costs as much as some thousand rows, and each key group brings results of each query.
+        self._few.append(results)
+        self._bytes += results.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write_few()
+
+    def _write_few(self) -> None:
+        """Write the results that wait, as one row group or more."""
+        if self._staging is None or not self._few:
+            return
         if self._writer is None:
             self._staging.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._staging / self._name, self._schema)
-        self._writer.write_table(as_spark(results, self._schema))
+        waiting, self._few, self._bytes = pa.concat_tables(self._few), [], 0
+        self._writer.write_table(as_spark(waiting, self._schema))
 
     def close(self) -> list[OutputFile]:
         """Make the file durable and return its entry; return no entry without results."""
+        self._write_few()
         if self._writer is None or self._staging is None:
             return []
         self._writer.close()

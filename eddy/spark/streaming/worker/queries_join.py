@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +25,10 @@ from eddy.spark.streaming.worker.tasks import (
     VersionTask,
 )
 from eddy.spark.types import spark_schema
+
+
+WRITERS = 8
+"""Threads that make files durable."""
 
 
 class _VersionFiles:
@@ -70,8 +75,10 @@ class QueriesJoin(PartitionJoin):
         try:
             report = super().run()
         finally:
-            for key, files in self._files.items():
-                closed[key] = files.close()
+            # Files are made durable side by side: each waits for the disk, and for nothing else.
+            with ThreadPoolExecutor(WRITERS) as pool:
+                reports = pool.map(_VersionFiles.close, self._files.values())
+                closed.update(zip(self._files, reports, strict=True))
         report.versions = closed
         return report
 
