@@ -7,6 +7,7 @@ from typing import Literal
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
+from eddy.streams.table import Table
 from stairs.errors import InputError
 
 Output = Literal["append", "changelog", "upsert"]
@@ -16,6 +17,8 @@ def is_alone(query: Query, output: Output) -> bool:
     """Return whether a version of a query has a join of its own."""
     if output != "append" or query.branches or query.as_of or query.top is not None or query.tables_changing:
         return True
+    if reads_results(query):
+        return True
     groups = query.aggregation
     return groups is not None and (groups.window is None or groups.window.slack is None)
 
@@ -23,7 +26,13 @@ def is_alone(query: Query, output: Output) -> bool:
 def is_plain(query: Query) -> bool:
     """Return whether the results of a query are those of an inner join of streams, one by one."""
     derived = [query.aggregation, query.top, *query.branches, *query.as_of, *query.tables_changing]
-    return not any(part is not None for part in derived)
+    return not any(part is not None for part in derived) and not reads_results(query)
+
+
+def reads_results(query: Query) -> bool:
+    """Return whether a stream of a query, or of one below, has the final rows of another one."""
+    derived = [(stream, stream.source) for stream in query.streams if isinstance(stream.source, Query)]
+    return any(not isinstance(stream, Table) or reads_results(source) for stream, source in derived)
 
 
 def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
@@ -34,11 +43,13 @@ def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
     from before a handover have been given. So are results that stay when their rows leave (`expiry="final"`), of which
     the rows that are kept say nothing.
     """
+    if output == "changelog" and reads_results(query):
+        return ("immediate",)
     if output == "changelog":
         handover: tuple[How, ...] = () if _has_results_that_stay(query) else ("handover",)
         drain: tuple[How, ...] = ("drain-stream",) if is_plain(query) else ()
         return ("immediate", *handover, *drain)
-    if output == "upsert" or query.aggregation is not None or query.top is not None:
+    if output == "upsert" or query.aggregation is not None or query.top is not None or reads_results(query):
         return ("immediate",)
     return ("immediate", "handover")
 
@@ -75,6 +86,8 @@ def check_drain(name: str, query: Query, what: str) -> None:
 
 def noun_of(query: Query, output: Output) -> str:
     """Return what a query is, in errors."""
+    if reads_results(query):
+        return "a query over final rows of another one"
     if query.branches:
         return "a query with branches"
     if query.tables_changing or query.as_of:

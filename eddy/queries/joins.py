@@ -23,7 +23,7 @@ from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import PushedCombinations, VersionRows
 from eddy.queries.family import Family, family_key
 from eddy.queries.grouping import Grouping
-from eddy.queries.kept import KeptRows, KeptTable, Need
+from eddy.queries.kept import KeptRows, KeptTable, KeptVersions, Need
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.reader import Reader
 from eddy.queries.sharing import Sharing
@@ -69,9 +69,7 @@ class Joins:
         self._grouped: tuple[object, list[Grouping]] = (None, [])
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""
-        self.kept = [
-            KeptTable(sources.tables[i]) if i in sources.tables else KeptRows() for i in range(len(sources.streams))
-        ]
+        self.kept = [_kept(sources, i) for i in range(len(sources.streams))]
         """The rows for later starts, for each stream."""
         self.beside = 0
         """Bytes of the rest of the engine: results that wait, and versions of tables."""
@@ -259,13 +257,19 @@ class Joins:
 
         watermark   no later row is older
         """
+        every = list[Need]()
         for i, stream in enumerate(self._sources.streams):
+            if i in self._sources.versioned:
+                continue
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             needs += [need for lone in self.alone.values() for need in lone.needs(stream.name)]
             needs += [need for by_stream in self.paused.values() for need in by_stream.get(stream.name, ())]
             if stream.name in self._sources.windows:
                 needs.append(Need(self._sources.windows[stream.name]))
+            every += needs
             self.kept[i].trim(needs, watermark)
+        for i in self._sources.versioned:
+            self.kept[i].trim(every, watermark)
 
     def grouping_of(self, version: Version) -> Grouping | None:
         """Return the groups of a live version that takes results from a shared join, None without any."""
@@ -375,3 +379,11 @@ class Joins:
             lone.runtime.check()
         if self.sharing.pool is not None:
             self.sharing.pool.check()
+
+
+def _kept(sources: Sources, i: int) -> KeptRows:
+    """Return the rows that are kept of an input, none yet."""
+    if i in sources.versioned:
+        assert sources.time_type is not None
+        return KeptVersions(sources.versioned[i], sources.time_type)
+    return KeptTable(sources.tables[i]) if i in sources.tables else KeptRows()

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.changes import TableChanges, newest
+from eddy.ingest.validation import checked_times
 from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch
-from eddy.streams.keyed import OP_COLUMN
-from eddy.streams.table import Table
-from stairs.graph import Window, WindowKind
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
+from eddy.streams.versioned_table import VersionedTable
+from stairs.graph import FOREVER, Window, WindowKind
+
+_ROW = "#row"
 
 
 class Need(NamedTuple):
@@ -127,7 +131,7 @@ class KeptTable(KeptRows):
     LEAST = 1024
     """Changes up to which a log is left as it is."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: KeyedInput) -> None:
         super().__init__()
         self._table = table
         self._after = self._counted = 0
@@ -159,7 +163,37 @@ class KeptTable(KeptRows):
         return rows if len(rows) else None
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes that say all that the others said."""
         last = newest(TableChanges(changes, None, len(changes), None), self._table.keys).batch
         if OP_COLUMN in last.schema.names and self._table.ops is not None:
             last = last.filter(pc.not_equal(last.column(OP_COLUMN), DELETE))
         return last
+
+
+class KeptVersions(KeptTable):
+    """The versions of one table that a row may get: of each key the last one of the past, and all later ones.
+
+    A row of the past is older than every row that is kept, and than the watermark.
+    """
+
+    def __init__(self, table: VersionedTable, time_type: pa.DataType) -> None:
+        super().__init__(table)
+        self._time_type = time_type
+        self._past = -FOREVER
+
+    def trim(self, needs: list[Need], watermark: int) -> None:
+        """Compact the log if it has become long; `needs` are those of all streams."""
+        timed = all(need.window.kind == WindowKind.RANGE for need in needs)
+        if timed and watermark > -FOREVER:
+            self._past = max(self._past, watermark - max((need.window.size for need in needs), default=0))
+        super().trim(needs, watermark)
+
+    def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        times = checked_times(self._table, changes, self._time_type)
+        gone = np.flatnonzero(times < self._past)
+        # Of versions of one time, the last one to arrive is valid.
+        gone = gone[np.argsort(times[gone], kind="stable")]
+        old = changes.take(pa.array(gone))
+        last = newest(TableChanges(old.append_column(_ROW, pa.array(gone)), None, len(old), None), self._table.keys)
+        kept = np.concatenate([last.batch.column(_ROW).to_numpy(), np.flatnonzero(times >= self._past)])
+        return changes.take(pa.array(np.sort(kept)))

@@ -4,7 +4,8 @@ Other versions take their results from a join that many share, by the positions 
 little: a row without a partner depends on rows that it does not contain, and a result that ends has two places. So such
 a version has a `Runtime` of its own, which sees the arrivals between its start and its stop:
 
-    fresh start at s      the runtime begins with the rows that its tables have, and takes the arrivals from s on
+    fresh start at s      the runtime begins with the rows that its tables have, and with versions that a later row may
+                          get, and takes the arrivals from s on
     warm start at s       it begins with the rows of streams that were kept, too: append output as if they had been
                           pushed (`Runtime.load`); a changelog gives the rows of its answer at s first
     immediate stop at e   it takes the arrivals before e
@@ -34,7 +35,7 @@ from eddy.log import endless_told
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of
+from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of, reads_results
 from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import VersionRows
 from eddy.queries.handover import difference_of
@@ -44,8 +45,8 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
-from eddy.streams.table import Table
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind
 
@@ -74,6 +75,7 @@ class LoneJoin:
         self.names = list(dict.fromkeys(_inputs(query)))
         self._index = [sources.index(name) for name in self.names]
         self._tables = [name for name in self.names if sources.index(name) in sources.tables]
+        self._keyed = [name for name in self.names if sources.index(name) in sources.keyed]
         if version.warm:
             self._check_warm()
         self._counting = [
@@ -95,12 +97,13 @@ class LoneJoin:
         query, what = self.version.query, "a warm start"
         if self.output == "changelog":
             if "handover" not in changes_alone(query, self.output):
-                raise InputError(f"{what} has no meaning for results that stay (expiry='final'); leave warm out")
+                noun = noun_of(query, "append") if reads_results(query) else "results that stay (expiry='final')"
+                raise InputError(f"{what} has no meaning for {noun}; leave warm out")
             check_kept(what, query, self._sources)
             return
         if self.output == "upsert":
             raise InputError(f"{what} has no meaning for rows by key, which are all rows that change; leave warm out")
-        if query.aggregation is not None or query.top is not None:
+        if query.aggregation is not None or query.top is not None or reads_results(query):
             raise InputError(
                 f"{what} has no meaning for {noun_of(query, self.output)}, which come from rows before the start as"
                 " well; leave warm out"
@@ -153,14 +156,14 @@ class LoneJoin:
         A changelog needs those that the engine keeps in any case; and of windows of rows those in them, by which a
         drain finds its end.
         """
-        if name not in self.names or name in self._tables:
+        if name not in self.names or name in self._keyed:
             return []
         query = self.query
         if self._places:
             k = self.names.index(name)
             window = query.graph.windows[k]
             return [Need(window, self._counting[k])] if window.kind == WindowKind.ROWS else []
-        if self.output != "append" or query.aggregation is not None or query.top is not None:
+        if self.output != "append" or query.aggregation is not None or query.top is not None or reads_results(query):
             return []
         k = query.index(name)
         span = query.spans[k]
@@ -245,7 +248,7 @@ class LoneJoin:
     ) -> tuple[list[pa.Table], list[pa.RecordBatch]]:
         """Bring the runtime to the start; return the rows that it gives first, and failed ones."""
         warm = self.version.warm
-        rows = self._before(push, start, kept, self.names if warm else self._tables, 0)
+        rows = self._before(push, start, kept, self.names if warm else self._keyed, 0)
         if warm and self.output == "append":
             if rows:
                 self.runtime.load(rows, watermark=self._watermark(push, start))
@@ -299,9 +302,9 @@ class LoneJoin:
 
     def _by_push(self, rows: Mapping[str, pa.Table], kept: Sequence[KeptRows]) -> list[dict[str, pa.Table]]:
         """Return rows push by push, those of tables first."""
-        streams = {name: table for name, table in rows.items() if name not in self._tables}
+        streams = {name: table for name, table in rows.items() if name not in self._keyed}
         bounds = sorted({end for name in streams for end in kept[self._sources.index(name)].ends})
-        parts = [{name: table for name, table in rows.items() if name in self._tables}]
+        parts = [{name: table for name, table in rows.items() if name in self._keyed}]
         first = 0
         for bound in [*bounds, FOREVER]:
             part = {}
@@ -322,7 +325,7 @@ class LoneJoin:
         now = self._rows(push, push.first, position)
         for name in names:
             batches = [batch for batch in (kept[self._sources.index(name)].rows(), now.get(name)) if batch is not None]
-            if name not in self._tables:
+            if name not in self._keyed:
                 batches = [batch.filter(pc.greater_equal(batch.column(POSITION), since)) for batch in batches]
             if any(map(len, batches)):
                 tables[name] = pa.Table.from_batches(batches)
@@ -396,7 +399,7 @@ def _served(query: Query, sources: Sources) -> Query:
     for stream in query.streams:
         if isinstance(stream.source, Query):
             inputs[stream.name] = stream.with_source(_served(stream.source, sources))
-        elif isinstance(stream, Table):
+        elif isinstance(stream, KeyedInput):
             inputs[stream.name] = sources.read_again(stream)
     served = query.with_inputs(inputs) if inputs else copy(query)
     if query.graph.timed:

@@ -31,8 +31,8 @@ from eddy.runtime import Runtime
 from eddy.snapshot.restore import Choices
 from eddy.snapshot.restore import restored as restored_pipeline
 from eddy.streams.event_time import Units, ticks
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
-from eddy.streams.table import Table
 from jisc.plan.tree import read_plan
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER
@@ -195,8 +195,8 @@ class _EngineReader:
                 len(positions) == len(batches) and all(map(len, positions)),
                 f"stream {stream.name} has rows without positions",
             )
-            if i in engine.sources.tables:
-                _check_changes(engine.sources.tables[i], batches)
+            if i in engine.sources.keyed:
+                _check_changes(engine.sources.keyed[i], batches)
             place = np.concatenate([places[0], *positions])
             fits = not len(place) or (saved["complete_from"] <= place[0] and place[-1] < saved["end"])
             _require(bool(fits and (np.diff(place) > 0).all()), f"stream {stream.name} has rows at other positions")
@@ -361,7 +361,7 @@ class _EngineReader:
         return version
 
 
-def _check_changes(table: Table, batches: Sequence[pa.RecordBatch]) -> None:
+def _check_changes(table: KeyedInput, batches: Sequence[pa.RecordBatch]) -> None:
     """Raise SnapshotError for changes of a table without a key, or that say nothing."""
     for batch in batches:
         lacks = any(pc.any(batch.column(key).is_null(nan_is_null=True)).as_py() for key in table.keys)

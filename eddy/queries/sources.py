@@ -80,6 +80,10 @@ class Sources:
             raise QueryError(f"the {self._noun} has streams of different names, not {', '.join(names) or 'none'}")
         self.tables = {i: stream for i, stream in enumerate(self.streams) if isinstance(stream, Table)}
         """The tables, by their numbers."""
+        self.versioned = {i: stream for i, stream in enumerate(self.streams) if isinstance(stream, VersionedTable)}
+        """The versioned tables, by their numbers: their rows have event times, as those of streams."""
+        self.keyed: dict[int, KeyedInput] = {**self.tables, **self.versioned}
+        """All inputs whose rows have a key, by their numbers."""
         eventful = [stream for stream in self.streams if not isinstance(stream, Table)]
         timed = [stream.name for stream in eventful if stream.time is not None]
         if timed and len(timed) < len(eventful):
@@ -96,7 +100,9 @@ class Sources:
         self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
         self.watermark = watermark
         self.windows = {
-            stream.name: window_of(stream, self.time_type) for stream in eventful if stream.window is not None
+            stream.name: window_of(stream, self.time_type)
+            for stream in eventful
+            if stream.window is not None and not isinstance(stream, VersionedTable)
         }
         """Name of a stream -> the window for which the engine keeps its rows in any case."""
         self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
@@ -113,32 +119,32 @@ class Sources:
                 if self._alone
                 else f"{what} has the rows of a query, which the {noun} does not run; use a Runtime"
             )
-        if isinstance(stream, VersionedTable) or (isinstance(stream, KeyedInput) and not self._alone):
-            raise QueryError(f"{what}: the {noun} takes streams{' and tables' if self._alone else ''}; use a Runtime")
+        if isinstance(stream, KeyedInput) and not self._alone:
+            raise QueryError(f"{what}: the {noun} takes streams; use a Runtime")
         if stream.filter is not None:
             raise QueryError(f"{what}: a filter belongs to the streams of a query")
         if stream.late is not None and not self._alone:
             raise QueryError(f"{what}: leave late out: the {noun} only counts late rows")
         if POSITION in stream.schema.names:
             raise QueryError(f"{what}: the {noun} uses the column name {POSITION!r}; rename it")
-        if isinstance(stream, Table) and stream.ops is not None and OP_COLUMN in stream.schema.names:
+        if isinstance(stream, KeyedInput) and stream.ops is not None and OP_COLUMN in stream.schema.names:
             raise QueryError(f"{what}: the {noun} says in column {OP_COLUMN!r} what a change does; rename it")
 
     def _kept_schema(self, i: int) -> pa.Schema:
         schema = self.streams[i].schema
-        if i in self.tables and self.tables[i].ops is not None:
+        if i in self.keyed and self.keyed[i].ops is not None:
             schema = schema.append(pa.field(OP_COLUMN, pa.string()))
         return schema.append(pa.field(POSITION, pa.int64()))
 
-    def read_again(self, table: Table) -> Table:
+    def read_again(self, table: KeyedInput) -> KeyedInput:
         """Return a table of a query as it reads changes that the engine has read: none is stale, all say what they do.
 
         A change has lost the form in which it was pushed, such as that of an envelope.
         """
-        host_table = self.streams[self.index(table.name)]
-        assert isinstance(host_table, Table)
-        ops: Ops | None = None if host_table.ops is None else "column"
-        return replace(table, ops=ops, version=None, tombstones=None, late=None)
+        ops: Ops | None = None if self.keyed[self.index(table.name)].ops is None else "column"
+        if isinstance(table, Table):
+            return replace(table, ops=ops, version=None, tombstones=None, late=None)
+        return replace(table, ops=ops, late=None)
 
     def _clock_rule(
         self, lateness: int | timedelta, watermark: WatermarkOf, idle_after: int | timedelta | None
@@ -182,11 +188,6 @@ class Sources:
             check_counts_late(query, f"the {self._noun}")
         for stream in query.streams:
             if isinstance(stream.source, Query):
-                if not isinstance(stream, Table):
-                    raise QueryError(
-                        f"{stream.place} has the rows of a query: an {self._noun} runs queries over the answers of"
-                        " queries, Table(name, query); use a Runtime for a stream of results"
-                    )
                 self.check(stream.source)
             else:
                 self._check_stream(stream)
@@ -214,10 +215,9 @@ class Sources:
         """Raise QueryError for an input of a query that the engine does not have."""
         known, noun = {host_stream.name: host_stream for host_stream in self.streams}, self._noun
         host_stream = known.get(stream.name)
-        if isinstance(stream, VersionedTable) or (host_stream is None and isinstance(stream, Table)):
-            lacks = "has no as-of joins with versioned tables" if isinstance(stream, VersionedTable) else "lacks it"
+        if host_stream is None and isinstance(stream, KeyedInput):
             raise QueryError(
-                f"{stream.place}: the {noun} {lacks}; use a Runtime, or give the {noun} a Table of this name"
+                f"{stream.place}: the {noun} lacks it; give the {noun} a {type(stream).__name__} of this name"
             )
         if host_stream is None:
             raise QueryError(f"the {noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")
@@ -236,14 +236,13 @@ class Sources:
             raise QueryError(
                 f"{stream.place}: its time column is {stream.time!r}, and that of the {noun} {host_stream.time!r}"
             )
-        if isinstance(host_stream, Table) != isinstance(stream, Table):
-            raise QueryError(
-                f"{stream.place}: it is a {host_stream.noun} of the {noun}, and a {stream.noun} of the query"
-            )
-        if isinstance(host_stream, Table) and isinstance(stream, Table):
+        theirs, mine = _noun_of(host_stream), _noun_of(stream)
+        if theirs != mine:
+            raise QueryError(f"{stream.place}: it is a {theirs} of the {noun}, and a {mine} of the query")
+        if isinstance(host_stream, KeyedInput) and isinstance(stream, KeyedInput):
             self._check_table(stream, host_stream)
 
-    def _check_table(self, table: Table, host_table: Table) -> None:
+    def _check_table(self, table: KeyedInput, host_table: KeyedInput) -> None:
         """Raise QueryError for a table of a query that the engine has with other changes."""
         noun = self._noun
         if table.keys != host_table.keys:
@@ -252,7 +251,7 @@ class Sources:
                 f" {', '.join(host_table.keys)}"
             )
         for what in ("ops", "version", "tombstones"):
-            mine, theirs = getattr(table, what), getattr(host_table, what)
+            mine, theirs = getattr(table, what, None), getattr(host_table, what, None)
             if mine not in (None, theirs):
                 raise QueryError(
                     f"{table.place}: its {what} is {mine!r}, and that of the {noun} {theirs!r}; leave it out, because"
@@ -294,7 +293,7 @@ class Sources:
                 missing = self.unkept(stream.source)
                 if missing is not None:
                     return missing
-            elif not isinstance(stream, Table):
+            elif not isinstance(stream, KeyedInput):
                 kept = self.windows.get(stream.name)
                 every = kept is not None and kept.kind == WindowKind.UNBOUNDED
                 longer = kept is not None and kept.kind == window.kind and kept.size >= window.size
@@ -323,6 +322,11 @@ class Sources:
     def versions(self) -> Mapping[int, NewestVersions]:
         """The newest versions of the keys of tables that have versions, by the numbers of these tables."""
         return self._gate.versions
+
+
+def _noun_of(stream: Stream) -> str:
+    """Return which of the three kinds of inputs a stream is."""
+    return "versioned table" if isinstance(stream, VersionedTable) else stream.noun
 
 
 def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:

@@ -326,3 +326,30 @@ def test_a_push_that_fails_changes_no_join() -> None:
         assert {n: tables[n].to_pylist() for n in wanted} == {n: table.to_pylist() for n, table in wanted.items()}
     assert tried["warm"].n_results == 3
     assert tried["log"].n_results == 4
+
+
+@pytest.mark.parametrize("how", ["handover", "immediate"])
+def test_of_two_changes_at_one_position_the_second_takes_the_first_back(how: Any) -> None:
+    """The version between them has given nothing, so the answer is that of one handover, or of one after a change."""
+    schema = pa.schema([("a", pa.int64()), ("n", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Unbounded()) for name in "RS"]
+
+    def limited(limit: int) -> eddy.Query:
+        return eddy.Query(streams, ["R.a = S.a"], select={"n": "R.n"}, where=pc.field("R.n") < limit)
+
+    engines = [eddy.Engine(streams) for _ in range(2)]
+    row = {"a": 1, "n": 0}
+    for engine in engines:
+        engine.start("q", limited(5), output="changelog")
+        engine.push({"R": [{**row, "n": n} for n in range(9)]})
+        engine.push({"S": [row]})
+    engines[0]["q"].change(limited(7), how)
+    for engine in engines:
+        engine["q"].change(limited(2), "handover")
+    tables = (engine.push({"R": [{**row, "n": 1}]})["q"].to_pylist() for engine in engines)
+    given, wanted = (sorted((row["op"], row["n"]) for row in table) for table in tables)
+    assert wanted == [("+I", 1), *(("-D", n) for n in (2, 3, 4))]
+    if how == "handover":
+        assert given == wanted
+    else:  # an immediate change takes nothing back, so its answer begins anew
+        assert given == [("+I", n) for n in (0, 1, 1)]

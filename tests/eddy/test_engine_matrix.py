@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling, Unbounded, agg
+from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling, Unbounded, VersionedTable, agg
 from eddy.queries.alone import Output
 from eddy.queries.changes import CHANGES
 from eddy.queries.query import RunningQuery
@@ -28,6 +28,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("n", pa.int64
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "queries.md"
 BEGIN, END = "<!-- the matrix, as tests/eddy/test_engine_matrix.py tries it -->\n", "<!-- end of the matrix -->\n"
 TABLE = Table("D", SCHEMA, key="k", ops="column")
+VERSIONS = VersionedTable("V", SCHEMA, key="k", time="t")
 ON = ["R.k = S.k"]
 GROUPS: dict[str, Any] = {"group_by": ["R.k"], "aggregates": {"c": agg.count()}}
 
@@ -52,6 +53,16 @@ def left(n: int) -> Query:
     return Query(streams(span(n), "R"), branches=[Branch(streams(span(n), "S"), ON, "left")])
 
 
+def as_of(n: int) -> Query:
+    return Query(streams(span(n), "R"), as_of=[AsOf(VERSIONS, ["V.k = R.k"], how="left")])
+
+
+def over_windows(n: int) -> Query:
+    groups = {**GROUPS, "group_by": {"k": "R.k"}}
+    windows = Query(streams(span(n), "R"), group_window=Tumbling(timedelta(seconds=2), time="R.t"), **groups)
+    return Query([*streams(span(n), "S"), Stream("W", windows, window=span(n), time="window_end")], ["S.k = W.k"])
+
+
 def followed(n: int) -> Query:
     return Query([*streams(span(n), "R"), TABLE], ["R.k = D.k"])
 
@@ -66,6 +77,9 @@ KINDS: dict[str, tuple[Callable[[int], Query], Output]] = {
     "groups in windows of event time": (counted, "append"),
     "branches": (left, "append"),
     "look-ups in tables": (lambda n: Query(streams(span(n), "R"), as_of=[AsOf(TABLE, ["D.k = R.k"])]), "append"),
+    "as-of joins with versioned tables": (as_of, "append"),
+    "changelog of as-of joins": (as_of, "changelog"),
+    "joins with final rows of a query": (over_windows, "append"),
     "changelog of a join": (lambda n: join(span(n)), "changelog"),
     'changelog of a join, `expiry="final"`': (lambda n: join(span(n), expiry="final"), "changelog"),
     "changelog of groups": (lambda n: join(span(n), **GROUPS), "changelog"),
@@ -100,11 +114,11 @@ def rows(second: int) -> dict[str, list[dict[str, Any]]]:
     """Return three rows of each stream, and a change of the table."""
     time = pa.scalar(second * 1_000_000, pa.timestamp("us")).as_py()
     made = [{"k": i % 2, "t": time, "n": second + i} for i in range(3)]
-    return {"R": made, "S": made, "D": [{"k": second % 2, "t": time, "n": second, "op": "c"}]}
+    return {"R": made, "S": made, "V": made[:2], "D": [{"k": second % 2, "t": time, "n": second, "op": "c"}]}
 
 
 def sources() -> list[Stream]:
-    return [*streams(span(50)), TABLE]
+    return [*streams(span(50)), TABLE, VERSIONS]
 
 
 def answers(results: dict[str, pa.Table]) -> dict[str, Counter[str]]:

@@ -122,7 +122,7 @@ OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         (
             {"as_of": [eddy.AsOf(eddy.VersionedTable("V", SCHEMA, key="k", time="t"), ["R.k = V.k"], "R.t")]},
             "engine hub placement cluster",
-            "as-of joins",
+            "as-of joins|the engine lacks it; give the engine a VersionedTable",
         )
     ],
     "group_by": [({"group_by": ["R.k"]}, "engine hub placement cluster", "aggregates|these groups are never final")],
@@ -163,7 +163,7 @@ OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         (
             {"source": eddy.Query([eddy.Stream("Q", SCHEMA)], aggregates={"k": eddy.agg.count()})},
             "engine hub placement cluster",
-            "stream R has the rows of a query.*; use a Runtime",
+            "stream R has the rows of a query.*; use a Runtime|the engine has no stream 'Q'",
         )
     ],
     "filter": [({"filter": pc.field("n") > 1}, EVERYWHERE, "")],

@@ -26,7 +26,6 @@ from eddy.spark.streaming.worker.tasks import (
 )
 from eddy.spark.types import spark_schema
 
-
 WRITERS = 8
 """Threads that make files durable."""
 
