@@ -34,6 +34,7 @@ from eddy.results.modes import UNORDERED
 from eddy.routing.plan_change import ASKED_FOR, change_plan
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
+from stairs.graph import FOREVER
 
 
 class Finds(NamedTuple):
@@ -257,7 +258,6 @@ class Joins:
 
         watermark   no later row is older
         """
-        every = list[Need]()
         for i, stream in enumerate(self._sources.streams):
             if i in self._sources.versioned:
                 continue
@@ -266,10 +266,11 @@ class Joins:
             needs += [need for by_stream in self.paused.values() for need in by_stream.get(stream.name, ())]
             if stream.name in self._sources.windows:
                 needs.append(Need(self._sources.windows[stream.name]))
-            every += needs
             self.kept[i].trim(needs, watermark)
-        for i in self._sources.versioned:
-            self.kept[i].trim(every, watermark)
+        for versions in self.kept:
+            if isinstance(versions, KeptVersions):
+                oldest = (self.kept[i].oldest for i in range(len(self.kept)) if i not in self._sources.keyed)
+                versions.forget(min(watermark, min(oldest, default=FOREVER)))
 
     def grouping_of(self, version: Version) -> Grouping | None:
         """Return the groups of a live version that takes results from a shared join, None without any."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.arrivals import Times
 from eddy.ingest.changes import TableChanges, newest
 from eddy.ingest.validation import checked_times
 from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch
@@ -30,6 +31,7 @@ class Need(NamedTuple):
 class _Chunk(NamedTuple):
     rows: pa.RecordBatch
     end: int
+    oldest: int | None
     newest: int | None
     passing: dict[AdaptiveFilter, int]
 
@@ -40,6 +42,12 @@ class _Chunk(NamedTuple):
         if filter not in self.passing:
             self.passing[filter] = len(filter.divided(self.rows)[0])
         return self.passing[filter]
+
+
+def _chunk(rows: pa.RecordBatch, end: int, times: Times | None) -> _Chunk:
+    if times is None:
+        return _Chunk(rows, end, None, None, {})
+    return _Chunk(rows, end, int(times.min()), int(times.max()), {})
 
 
 class KeptRows:
@@ -60,18 +68,17 @@ class KeptRows:
         """Add the rows of stream i, unless they are here."""
         batch, times = push.batches[i], push.times[i]
         if batch is not None and len(batch) and self.end <= push.places[i][0]:
-            newest = None if times is None else int(times.max())
-            chunk = _Chunk(batch, int(push.places[i][-1]) + 1, newest, {})
+            chunk = _chunk(batch, int(push.places[i][-1]) + 1, times)
             if not self._chunks or self._chunks[-1].end < chunk.end:
                 self._chunks.append(chunk)
             vars(self).update(count=self.count + len(batch), end=chunk.end)
 
     def resume(
-        self, batches: list[pa.RecordBatch], newest: list[int | None], count: int, end: int, complete_from: int
+        self, batches: list[pa.RecordBatch], times: list[Times | None], count: int, end: int, complete_from: int
     ) -> None:
-        """Begin with restored rows; `newest` has the greatest event time of each batch."""
+        """Begin with restored rows; `times` has the event times of each batch."""
         ends = [int(batch.column(POSITION)[-1].as_py()) + 1 for batch in batches]
-        self._chunks = deque(_Chunk(*parts, {}) for parts in zip(batches, ends, newest, strict=True))
+        self._chunks = deque(map(_chunk, batches, ends, times))
         self.count, self.end, self.complete_from = count, end, complete_from
 
     def trim(self, needs: list[Need], watermark: int) -> None:
@@ -91,6 +98,11 @@ class KeptRows:
                 return
             self.complete_from = chunk.end
             self._chunks.popleft()
+
+    @property
+    def oldest(self) -> int:
+        """The least event time of a row that is kept; FOREVER without one."""
+        return min((chunk.oldest for chunk in self._chunks if chunk.oldest is not None), default=FOREVER)
 
     @property
     def ends(self) -> list[int]:
@@ -143,7 +155,7 @@ class KeptTable(KeptRows):
         chunks = list(self._chunks)
         while len(chunks) > 1 and len(chunks[-2].rows) <= len(chunks[-1].rows):
             last, before = chunks.pop(), chunks.pop()
-            chunks.append(_Chunk(pa.concat_batches([before.rows, last.rows]), last.end, None, {}))
+            chunks.append(_Chunk(pa.concat_batches([before.rows, last.rows]), last.end, None, None, {}))
         # In one statement, because an exception may come between any two.
         self._chunks = deque(chunks)
 
@@ -159,7 +171,7 @@ class KeptTable(KeptRows):
             return None
         rows = self._last(rows)
         self._after, self._counted = len(rows), self.count
-        self._chunks = deque([_Chunk(rows, self.end, None, {})] if len(rows) else [])
+        self._chunks = deque([_Chunk(rows, self.end, None, None, {})] if len(rows) else [])
         return rows if len(rows) else None
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -173,7 +185,8 @@ class KeptTable(KeptRows):
 class KeptVersions(KeptTable):
     """The versions of one table that a row may get: of each key the last one of the past, and all later ones.
 
-    A row of the past is older than every row that is kept, and than the watermark.
+    What is older than the watermark, and than all rows of streams that are kept, is of the past. A row may be kept
+    longer than its window says, with a younger one that came before it.
     """
 
     def __init__(self, table: VersionedTable, time_type: pa.DataType) -> None:
@@ -181,12 +194,10 @@ class KeptVersions(KeptTable):
         self._time_type = time_type
         self._past = -FOREVER
 
-    def trim(self, needs: list[Need], watermark: int) -> None:
-        """Compact the log if it has become long; `needs` are those of all streams."""
-        timed = all(need.window.kind == WindowKind.RANGE for need in needs)
-        if timed and watermark > -FOREVER:
-            self._past = max(self._past, watermark - max((need.window.size for need in needs), default=0))
-        super().trim(needs, watermark)
+    def forget(self, before: int) -> None:
+        """Compact the log if it has become long; what is older than this time is of the past."""
+        self._past = max(self._past, before)
+        super().trim([], before)
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         times = checked_times(self._table, changes, self._time_type)

@@ -196,14 +196,8 @@ class Lineage:
         number = self._versions[-1].number + 1
         warm = kind.warm and (self.paused or not starts)
         new = self._made(number, query, None if kind.waits and not starts else position, warm)
-        going_on = [version for version in live if version.stop is None or version.stop > position]
-        # A version of the same position has given nothing, so the new one takes back what that one would have.
-        given = [
-            old
-            for version in going_on
-            for old in (version.replaces if version.start is not None and version.start >= position else (version,))
-        ]
-        new.replaces = tuple(dict.fromkeys(given)) if warm else ()
+        going_on = (version for version in live if version.stop is None or version.stop > position)
+        new.replaces = tuple(going_on) if warm else ()
         self._drop_unbegun(position)
         for older in live:
             if older.start is not None and older.start > position and older is not live[0]:

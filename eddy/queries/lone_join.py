@@ -253,9 +253,7 @@ class LoneJoin:
             if rows:
                 self.runtime.load(rows, watermark=self._watermark(push, start))
             return [], []
-        replaced = [
-            others[version] for version in self.version.replaces if version in others and others[version].has_begun
-        ]
+        replaced = [*_begun(self.version, others)]
         if not (rows or replaced):
             return [], []
         answer, failed = self._replayed(self.runtime, rows, kept, self._watermark(push, start))
@@ -270,7 +268,9 @@ class LoneJoin:
 
     def answer(self, push: EnginePush, position: int, kept: Sequence[KeptRows]) -> pa.Table:
         """Return the rows of its answer at a position of a push, computed anew. O(rows in its windows)."""
-        rows = self._before(push, position, kept, self.names, self.version.complete_from)
+        # A warm start saw all rows that were kept, also those from before the one from which every stream has all.
+        since = 0 if self.version.warm else self.version.complete_from
+        rows = self._before(push, position, kept, self.names, since)
         return self._replayed(self._made(self.runtime.plan), rows, kept, self._watermark(push, position))[0]
 
     def _replayed(
@@ -372,6 +372,18 @@ class LoneJoin:
     def resume(self, runtime: Runtime, begun: bool) -> None:
         """Continue with a runtime that was restored."""
         self.runtime, self.begun = self._bound.cover(runtime), begun
+
+
+def _begun(version: Version, others: Mapping[Version, LoneJoin]) -> Iterator[LoneJoin]:
+    """Yield the joins that have given the rows which a handover to a version takes back.
+
+    One that was to begin at the position of the handover has given nothing: its own handover is still to be made.
+    """
+    for old in version.replaces:
+        if old in others and others[old].has_begun:
+            yield others[old]
+        else:
+            yield from _begun(old, others)
 
 
 def _inputs(query: Query) -> Iterator[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.ingest.arrivals import Times
 from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
 from eddy.queries.alone import changes_alone, is_alone, is_plain
@@ -201,17 +202,16 @@ class _EngineReader:
             fits = not len(place) or (saved["complete_from"] <= place[0] and place[-1] < saved["end"])
             _require(bool(fits and (np.diff(place) > 0).all()), f"stream {stream.name} has rows at other positions")
             places.append(place)
-            newest: list[int | None] = [None] * len(batches)
+            times: list[Times | None] = [None] * len(batches)
             if stream.time is not None:
                 try:
                     times = [checked_times(stream, batch, engine.sources.time_type) for batch in batches]
                 except InputError as problem:
                     raise KIND.wrong(str(problem)) from problem
-                newest = [int(ticks.max()) for ticks in times]
-                _require(all(most <= saved["newest"] for most in newest if most is not None), "a row is newer than all")
-            engine.joins.kept[i].resume(batches, newest, saved["count"], saved["end"], saved["complete_from"])
-            if stream.time is not None and times:
-                behind = max(behind, behind_of(np.concatenate(times)))
+                known = [ticks for ticks in times if ticks is not None]
+                _require(all(int(ticks.max()) <= saved["newest"] for ticks in known), "a row is newer than all")
+                behind = max(behind, behind_of(np.concatenate(known))) if known else behind
+            engine.joins.kept[i].resume(batches, times, saved["count"], saved["end"], saved["complete_from"])
         versions = list(engine.sources.versions.values())
         for own_versions, part in zip(versions, self._parts.items("versions", len(versions)), strict=True):
             own_versions.load_parts(part)

@@ -353,3 +353,21 @@ def test_of_two_changes_at_one_position_the_second_takes_the_first_back(how: Any
         assert given == wanted
     else:  # an immediate change takes nothing back, so its answer begins anew
         assert given == [("+I", n) for n in (0, 1, 1)]
+
+
+def test_a_handover_takes_back_what_a_warm_start_gave_for_rows_that_one_stream_alone_has() -> None:
+    schema = pa.schema([("a", pa.int64()), ("t", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(10), time="t") for name in "RS"]
+    engine = eddy.Engine(streams)
+
+    def limited(limit: int) -> eddy.Query:
+        return eddy.Query(streams, ["R.a = S.a"], select={"r": "R.t", "s": "S.t"}, where=pc.field("S.t") < limit)
+
+    engine.push({"R": [{"a": 1, "t": 9}]}, watermark=0)
+    engine.push({"S": [{"a": 1, "t": 0}]}, watermark=0)
+    # The row of S leaves its window, and that of R, which came before it, stays.
+    engine.push({"S": [{"a": 1, "t": 15}]}, watermark=15)
+    engine.start("q", limited(20), output="changelog", warm=True)
+    assert engine.push({}, watermark=15)["q"].to_pylist() == [{"op": "+I", "r": 9, "s": 15}]
+    engine["q"].change(limited(12), "handover")
+    assert engine.push({"R": [{"a": 2, "t": 16}]}, watermark=15)["q"].to_pylist() == [{"op": "-D", "r": 9, "s": 15}]
