@@ -80,12 +80,15 @@ def check_join(insertion: Insertion, given: dict[str, Any]) -> None:
 
     Starts nothing.
     """
+    try:
+        without_operators(insertion.query)
+    except EddyError as problem:
+        raise insertion.target.refused(None, str(problem)) from problem
     for names in (*([name] for name in given), list(given)):
         try:
             engines, _, streaming = options.options_of({name: given[name] for name in names})
             engines.runtime(insertion.query, bounded=True)
             check_changelog(insertion.query, engines, streaming)
-            without_operators(insertion.query)
         except EddyError as problem:
             place = PREFIX + names[0].replace("_", "-") if len(names) == 1 else None
             raise insertion.target.refused(place, str(problem)) from problem

@@ -268,7 +268,7 @@ class Joins:
                 needs.append(Need(self._sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)
         for versions in self.kept:
-            if isinstance(versions, KeptVersions):
+            if isinstance(versions, KeptVersions) and versions.is_long:
                 oldest = (self.kept[i].oldest for i in range(len(self.kept)) if i not in self._sources.keyed)
                 versions.forget(min(watermark, min(oldest, default=FOREVER)))
 

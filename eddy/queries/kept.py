@@ -161,8 +161,13 @@ class KeptTable(KeptRows):
 
     def trim(self, needs: list[Need], watermark: int) -> None:
         """Compact the log if it has become long. All rows stay, whatever the windows need."""
-        if self.count - self._counted > self._after + self.LEAST:
+        if self.is_long:
             self.rows()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the log is twice as long as after it was compacted."""
+        return self.count - self._counted > self._after + self.LEAST
 
     def rows(self) -> pa.RecordBatch | None:
         """Return the rows of the table, in the order of their last changes, with positions; None if there are none."""
@@ -195,9 +200,9 @@ class KeptVersions(KeptTable):
         self._past = -FOREVER
 
     def forget(self, before: int) -> None:
-        """Compact the log if it has become long; what is older than this time is of the past."""
+        """Compact the log; what is older than this time is of the past. O(versions that are kept)."""
         self._past = max(self._past, before)
-        super().trim([], before)
+        self.rows()
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         times = checked_times(self._table, changes, self._time_type)

@@ -41,6 +41,18 @@ def test_several_queries_read_tables_that_stand_behind_them() -> None:
     assert [insertion.target.name for insertion in check_program(text)] == ["more", "sales"]
 
 
+def test_groups_without_a_window_are_those_of_all_results() -> None:
+    selects = {
+        SELECT.replace("c.k, page, price", "page, COUNT(*) AS n") + " GROUP BY page": "final",
+        SELECT.replace("c.k, page, price", "page, COUNT(*) AS n")
+        + " GROUP BY page, TUMBLE(c.at, INTERVAL '1' MINUTE)": "retract",
+        SELECT: "retract",
+    }
+    for select, expiry in selects.items():
+        (insertion,) = check_program(WHOLE.replace(SELECT, select))
+        assert insertion.query.expiry == expiry
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/guide/run.md"])
 def test_the_programs_of_the_documents_are_right(document: str) -> None:
     (text,) = re.findall(r"```sql\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
@@ -121,6 +133,9 @@ FAULTS = {
     WHOLE.replace("'print'", "'print', 'join.plan' = 'c d'"): "line 5, column 49: table 'sales': plan 'c d': there is",
     WHOLE.replace("'print'", "'print', 'join.policy' = 'best'"): "column 49: table 'sales': there is no policy 'best'",
     WHOLE.replace("'path' = 'p'", "'path' = 'p', 'join.plan' = 'c b'", 1): "option 'join.plan' has no meaning for an",
+    WHOLE.replace("'print'", "'print', 'join.keep' = '3'").replace(SELECT, "SELECT page FROM clicks GROUP BY page"): (
+        "line 5, column 1: table 'sales': a streaming join has two streams or more"
+    ),
     WHOLE.replace("'p')", "'p') 'open", 1): "line 6, column 126: the text cannot be split into words",
     WHOLE.replace(
         "'p')", "'p', 'kafka.sasl.password' = hunter2)", 1
