@@ -118,8 +118,12 @@ class GroupsFiles:
 
     def path(self, batch: int) -> Path:
         """Return the path of the file after a batch; the file may be missing."""
-        rows = self._root / f"{batch_name(batch)}{ROWS}"
-        return rows if rows.exists() or _copy_of(rows).exists() else self._root / batch_name(batch)
+        whole, rows = self._paths(batch)
+        return rows if _is_there(rows) and not _is_there(whole) else whole
+
+    def _paths(self, batch: int) -> tuple[Path, Path]:
+        """Return the paths of the two files that there may be after a batch: with the groups, and with results."""
+        return self._root / batch_name(batch), self._root / f"{batch_name(batch)}{ROWS}"
 
     def begin(self) -> None:
         """Create the directory."""
@@ -127,8 +131,7 @@ class GroupsFiles:
 
     def has(self, batch: int) -> bool:
         """Return whether a batch has a file, or its copy."""
-        path = self.path(batch)
-        return path.exists() or _copy_of(path).exists()
+        return _is_there(self.path(batch))
 
     def write(self, batch: int, groups: ResultOperator, rows: pa.Table | None, taken: TakenBatch) -> None:
         """Write the groups after a batch, or the rows of the results that it added."""
@@ -140,15 +143,15 @@ class GroupsFiles:
         if log is not None and (log.batch != batch or log.logged > MOST_LOGGED or log.rows > log.groups):
             log = None
         self._log = None
+        path, other = self._paths(batch)
         if log is None:
-            path, parts["groups"] = self._root / batch_name(batch), groups.to_parts()
+            parts["groups"] = groups.to_parts()
         else:
-            path = self._root / f"{batch_name(batch)}{ROWS}"
+            path, other = other, path
             batches = (part.columns for part in results.to_batches())
             parts["rows"] = write_rows(groups.rows, batches, "results", StreamingStateError)
         whole = GROUPS.pack(parts)
-        other = self.path(batch)
-        if other.name != path.name:  # of an attempt with other results
+        if _is_there(other):  # of an attempt with other results
             self._remove(other.name)
             self._locations.forget(other)
         write_twice(path, _copy_of(path), whole)
@@ -226,7 +229,9 @@ class GroupsFiles:
         header = parts.value("header", _FORM)
         if header["batch"] != batch:
             raise StreamingStateError(f"it has the groups after batch {header['batch']}, not after {batch}")
-        differs = difference(header["query"], self._query, where="the checkpoint", results=False)
+        # Rows of a changelog that have been given are taken back as they were given.
+        changelog = self._query.aggregation is not None and self._query.aggregation.window is None
+        differs = difference(header["query"], self._query, where="the checkpoint", results=changelog)
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
         taken = TakenBatch(tuple(header["results"]), tuple(header["files"]), header["watermark"])
@@ -235,3 +240,7 @@ class GroupsFiles:
 
 def _copy_of(path: Path) -> Path:
     return path.with_name(path.name + _COPY)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or _copy_of(path).exists()

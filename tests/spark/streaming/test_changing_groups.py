@@ -159,6 +159,12 @@ def test_other_groups_need_a_new_checkpoint(spark: SparkSession, tmp_path: Path)
     assert "aggregates: of all results of a batch, on the driver" in explain(
         query, inputs.frames(spark), checkpoint=tmp_path / "state"
     )
-    other = eddy.Query(ENDLESS, ON, group_by=["B.k"], aggregates=SUMS["aggregates"])
-    with pytest.raises(eddy.spark.StreamingStateError, match=r"these are groups of another query: .*start with a new"):
-        run(other, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    for other in (
+        eddy.Query(ENDLESS, ON, group_by=["B.k"], **SUMS),
+        eddy.Query(ENDLESS, ON, group_by=["A.k"], having=pc.field("n") > 9, **SUMS),
+        eddy.Query(ENDLESS, ON, group_by=["A.k"], select=["n"], **SUMS),
+    ):
+        with pytest.raises(
+            eddy.spark.StreamingStateError, match=r"these are groups of another query: .*start with a new"
+        ):
+            run(other, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
