@@ -415,7 +415,7 @@ class RunningQuery(Lineage, Uncopied):
         for version in self._versions:
             release = self._release(version)
             if release is None:
-                if version in parts:
+                if version in parts and len(parts[version].table):
                     held[version] = [*held.get(version, []), parts[version].table]
                 continue
             before = 2 * release - 1  # after the results of earlier arrivals, before those of this one

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eddy.queries.changes import CHANGES
+from eddy.queries.changes import CHANGES, How
 from tests.eddy.engine_queries import WINDOWS, DrawnEngineRun, ReferenceQuery, all_results, drained
 
 
@@ -80,6 +80,17 @@ def test_an_immediate_stop_ends_a_change(seed: int, how: str) -> None:
         run.check(
             "q", [r for r in olds if r[0] < 22 and r[1] < 28] + [r for r in news if r[0] >= 22 and r[1] < 28], False
         )
+
+
+@pytest.mark.parametrize("how", ["drain-query", "drain-stream"])
+def test_a_stop_ends_a_change_of_which_no_result_waits(how: How) -> None:
+    run = DrawnEngineRun(1)
+    query = run.engine.start("q", ReferenceQuery({"R": 14, "S": 12}).query())
+    run.push(1)
+    query.change(ReferenceQuery({"R": 9, "S": 3}).query(), how)
+    run.engine.push({})
+    query.stop("immediate")
+    assert query.state == "stopped"
 
 
 def test_a_drain_stop_drains_all_versions_and_a_version_that_waits_does_not_start() -> None:
