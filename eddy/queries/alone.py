@@ -8,6 +8,7 @@ from eddy.queries.changes import CHANGES, How
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from stairs.errors import InputError
 
 Output = Literal["append", "changelog", "upsert"]
@@ -35,6 +36,16 @@ def reads_results(query: Query) -> bool:
     return any(not isinstance(stream, Table) or reads_results(source) for stream, source in derived)
 
 
+def keeps_look_ups(query: Query, output: Output) -> bool:
+    """Return whether a row of a query may be shown later with what a look-up gave it at its arrival.
+
+    A version that starts on earlier rows would look them up again, in tables that have changed since.
+    """
+    tables = {as_of.table.name for as_of in query.as_of}
+    waits = any(isinstance(as_of.table, VersionedTable) for as_of in query.as_of)
+    return bool(query.looks_up) and (output != "append" or waits or len(query.streams) > len(tables) + 1)
+
+
 def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
     """Return the kinds of change that are possible for a version with a join of its own.
 
@@ -43,13 +54,13 @@ def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
     from before a handover have been given. So are results that stay when their rows leave (`expiry="final"`), of which
     the rows that are kept say nothing.
     """
-    if output == "changelog" and reads_results(query):
+    if reads_results(query) or keeps_look_ups(query, output):
         return ("immediate",)
     if output == "changelog":
         handover: tuple[How, ...] = () if _has_results_that_stay(query) else ("handover",)
         drain: tuple[How, ...] = ("drain-stream",) if is_plain(query) else ()
         return ("immediate", *handover, *drain)
-    if output == "upsert" or query.aggregation is not None or query.top is not None or reads_results(query):
+    if output == "upsert" or query.aggregation is not None or query.top is not None:
         return ("immediate",)
     return ("immediate", "handover")
 
@@ -88,6 +99,8 @@ def noun_of(query: Query, output: Output) -> str:
     """Return what a query is, in errors."""
     if reads_results(query):
         return "a query over final rows of another one"
+    if keeps_look_ups(query, output):
+        return "a query whose rows keep what was looked up at their arrival"
     if query.branches:
         return "a query with branches"
     if query.tables_changing or query.as_of:

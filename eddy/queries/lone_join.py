@@ -35,7 +35,7 @@ from eddy.log import endless_told
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of, reads_results
+from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, keeps_look_ups, noun_of, reads_results
 from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import VersionRows
 from eddy.queries.handover import difference_of
@@ -97,13 +97,15 @@ class LoneJoin:
         query, what = self.version.query, "a warm start"
         if self.output == "changelog":
             if "handover" not in changes_alone(query, self.output):
-                noun = noun_of(query, "append") if reads_results(query) else "results that stay (expiry='final')"
+                known = reads_results(query) or keeps_look_ups(query, self.output)
+                noun = noun_of(query, self.output) if known else "results that stay (expiry='final')"
                 raise InputError(f"{what} has no meaning for {noun}; leave warm out")
             check_kept(what, query, self._sources)
             return
         if self.output == "upsert":
             raise InputError(f"{what} has no meaning for rows by key, which are all rows that change; leave warm out")
-        if query.aggregation is not None or query.top is not None or reads_results(query):
+        final = query.aggregation is not None or query.top is not None or reads_results(query)
+        if final or keeps_look_ups(query, self.output):
             raise InputError(
                 f"{what} has no meaning for {noun_of(query, self.output)}, which come from rows before the start as"
                 " well; leave warm out"
@@ -111,8 +113,8 @@ class LoneJoin:
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if window.kind == WindowKind.ROWS:
                 raise InputError(
-                    f"a query with branches cannot start warm with a Rows window (stream {stream.name!r}): which rows"
-                    " had a partner depends on all earlier rows; start it without warm=True"
+                    f"{noun_of(query, self.output)} cannot start warm with a Rows window (stream {stream.name!r}):"
+                    " which rows had a partner, or are given, depends on all earlier rows; start it without warm=True"
                 )
 
     def _placed(self, query: Query) -> Query:
@@ -201,7 +203,7 @@ class LoneJoin:
                 None if pipeline.derived else self._order(push, start, stop),
                 self._watermark(push, stop),
                 ends=push.ends,
-                atomic=push.atomic and bool(self._tables) and not pipeline.derived,
+                atomic=push.atomic and bool(self._keyed) and self.output != "append" and not pipeline.derived,
             ),
         )
         self._open = prepared
@@ -241,6 +243,10 @@ class LoneJoin:
             return None
         return push.watermark_at(position)
 
+    def _watermark_before(self, push: EnginePush, position: int) -> int | None:
+        """Return the watermark of the engine before the version begins or ends; a push without rows may raise it."""
+        return push.watermark_before(position) if self.runtime._pipeline.has_clock else None
+
     # The start
 
     def _begin(
@@ -251,12 +257,12 @@ class LoneJoin:
         rows = self._before(push, start, kept, self.names if warm else self._keyed, 0)
         if warm and self.output == "append":
             if rows:
-                self.runtime.load(rows, watermark=self._watermark(push, start))
+                self.runtime.load(rows, watermark=self._watermark_before(push, start))
             return [], []
         replaced = [*_begun(self.version, others)]
         if not (rows or replaced):
             return [], []
-        answer, failed = self._replayed(self.runtime, rows, kept, self._watermark(push, start))
+        answer, failed = self._replayed(self.runtime, rows, kept, self._watermark_before(push, start))
         if warm:
             answer = difference_of([other.answer(push, start, kept) for other in replaced], answer)
         return [answer], failed
@@ -271,7 +277,7 @@ class LoneJoin:
         # A warm start saw all rows that were kept, also those from before the one from which every stream has all.
         since = 0 if self.version.warm else self.version.complete_from
         rows = self._before(push, position, kept, self.names, since)
-        return self._replayed(self._made(self.runtime.plan), rows, kept, self._watermark(push, position))[0]
+        return self._replayed(self._made(self.runtime.plan), rows, kept, self._watermark_before(push, position))[0]
 
     def _replayed(
         self, runtime: Runtime, rows: Mapping[str, pa.Table], kept: Sequence[KeptRows], watermark: int | None

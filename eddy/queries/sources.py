@@ -188,6 +188,11 @@ class Sources:
             check_counts_late(query, f"the {self._noun}")
         for stream in query.streams:
             if isinstance(stream.source, Query):
+                if stream.name in self.graph.names:
+                    raise QueryError(
+                        f"{stream.place} has the rows of a query, and the {self._noun} has an input of this name; give"
+                        " it another name in the query"
+                    )
                 self.check(stream.source)
             else:
                 self._check_stream(stream)
@@ -311,7 +316,7 @@ class Sources:
         atomic: bool = False,
     ) -> Arrivals:
         """Return the arrivals of a push; watermark as in `Engine.push`. Raises InputError."""
-        if atomic and not self.tables:
+        if atomic and not self.keyed:
             raise InputError("atomic is for changes of tables, and this engine has none; leave it out")
         given = as_ticks(watermark)
         if given is not None and clock is None:
@@ -383,6 +388,11 @@ class EnginePush(NamedTuple):
         if position >= self.end:
             return self.reading.after
         return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
+
+    def watermark_before(self, position: int) -> int:
+        """Return the watermark before a position of the push, also if the push has no arrival."""
+        before_all = self.reading is not None and position <= self.first
+        return self.reading.before if before_all and self.reading is not None else self.watermark_at(position)
 
     @property
     def watermarks(self) -> npt.NDArray[np.int64]:

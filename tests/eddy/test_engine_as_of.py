@@ -70,7 +70,7 @@ KINDS = ["one stream", "inner", "nearest", "pairs", "groups", "beside", "windows
 INPUTS = {**STREAMS, "rate": RATES, "city": CITIES}
 
 
-class Arrivals:
+class BidsAndRates:
     """Rows of streams and versions in a disorder that the lateness does not always cover."""
 
     def __init__(self, draw: Random) -> None:
@@ -145,7 +145,7 @@ class EngineOfVersions:
 
     def __init__(self, seed: int) -> None:
         self.draw = Random(seed)
-        self.arrivals = Arrivals(self.draw)
+        self.arrivals = BidsAndRates(self.draw)
         self.engine = Engine([*INPUTS.values()], lateness=LATENESS, late="keep")
         self.before: list[tuple[dict[str, Any], int | None]] = []
         self.followed: dict[str, FollowedAsOf] = {}
@@ -182,7 +182,11 @@ class EngineOfVersions:
         changed.given = given
         self.handovers += 1
 
-    def push(self) -> None:
+    def push(self, rises: bool = False) -> None:
+        """Push rows, or only raise the watermark."""
+        if rises:
+            self.take({}, self.engine.push({}, watermark=(self.engine.watermark or 0) + self.draw.randrange(4)))
+            return
         rows = self.arrivals.push()
         if self.draw.random() < 0.2:
             with pytest.raises(eddy.InputError, match="no key"):
@@ -194,6 +198,9 @@ class EngineOfVersions:
             numbers = set(table.column("no").to_pylist())
             self.late += len(numbers)
             rows[name] = [row for row in rows[name] if row["no"] not in numbers]
+        self.take(rows, results)
+
+    def take(self, rows: dict[str, Any], results: dict[str, pa.Table]) -> None:
         self.before.append((rows, self.engine.watermark))
         for name, followed in self.followed.items():
             followed.take(rows, self.engine.watermark)
@@ -220,6 +227,8 @@ def test_queries_give_what_runtimes_of_their_own_give(seed: int, monkeypatch: py
             played.change()
         elif choice < 0.3:
             played.restore()
+        elif choice < 0.4:
+            played.push(rises=True)
         else:
             played.push()
     assert played.came > 20
@@ -228,4 +237,42 @@ def test_queries_give_what_runtimes_of_their_own_give(seed: int, monkeypatch: py
     # The versions of the past are forgotten, apart from the last one of each key.
     kept = played.engine.joins.kept[2]
     kept.forget(played.engine.watermark or 0)
-    assert kept.rows() is None or len(kept.rows()) < sum(len(rows["rate"]) for rows, _ in played.before)
+    assert kept.rows() is None or len(kept.rows()) < sum(len(rows.get("rate", ())) for rows, _ in played.before)
+
+
+def test_what_a_row_was_given_at_its_arrival_is_not_looked_up_again() -> None:
+    look_up = AsOf(CITIES, ["bid.cur = city.cur"])
+    waiting = Query([OPEN], as_of=[AsOf(low(9), ON), look_up], select=["bid.at", "city.name"])
+    engine = Engine([*INPUTS.values()])
+    with pytest.raises(
+        eddy.InputError, match="a warm start has no meaning for a query whose rows keep what was looked up"
+    ):
+        engine.start("q", waiting, warm=True)
+    query = engine.start("q", waiting)
+    for call in (lambda: query.change(waiting, "handover"), query.pause):
+        with pytest.raises(eddy.InputError, match="whose rows keep what was looked up at their arrival"):
+            call()
+    followed = engine.start("w", Query([OPEN], as_of=[look_up]), output="changelog")
+    at_once = Query(PAIRS[:1], as_of=[look_up])
+    with pytest.raises(eddy.InputError, match="whose rows keep what was looked up at their arrival"):
+        followed.change(Query([OPEN], as_of=[look_up]), "handover")
+    engine.start("at once", at_once).change(at_once, "handover")
+
+
+def test_final_rows_have_a_name_of_their_own() -> None:
+    most = Query([OPEN], aggregates={"most": agg.max("bid.price")}, group_window=Tumbling(10, time="bid.at"))
+    with pytest.raises(
+        eddy.QueryError, match="stream bid has the rows of a query, and the engine has an input of this"
+    ):
+        Engine([*INPUTS.values()]).start("q", Query([Stream("bid", most, time="window_end")], select=["bid.most"]))
+
+
+def test_a_push_is_atomic_in_a_changelog_with_versions() -> None:
+    engine = Engine([OPEN, RATES])
+    engine.start("q", asked("one stream", 9), output="changelog")
+    engine.start("other", asked("one stream", 9))
+    row = {"cur": "a", "at": 5, "no": 1}
+    pushed = {"bid": [{**row, "price": 2}], "rate": [{**row, "euros": 3, "op": "c"}]}
+    results = engine.push(pushed, atomic=True)
+    assert results["q"].to_pylist() == [{"op": "+I", "at": 5, "price": 2, "euros": 3}]
+    assert not len(results["other"])

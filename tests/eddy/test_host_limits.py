@@ -163,7 +163,7 @@ OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         (
             {"source": eddy.Query([eddy.Stream("Q", SCHEMA)], aggregates={"k": eddy.agg.count()})},
             "engine hub placement cluster",
-            "stream R has the rows of a query.*; use a Runtime|the engine has no stream 'Q'",
+            "stream R has the rows of a query.*(; use a Runtime|an input of this name)",
         )
     ],
     "filter": [({"filter": pc.field("n") > 1}, EVERYWHERE, "")],

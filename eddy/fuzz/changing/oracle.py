@@ -274,10 +274,10 @@ class OracleRunning:
                 for link in [link for link in self._successions if link.new is version and link.kind.at_result]:
                     self._end(link, position)
                     self._successions.remove(link)
-            if self._waits(version):
-                self._held.setdefault(version, []).extend(results)
-            else:
+            if not self._waits(version):
                 parts.append(results)
+            elif results:
+                self._held.setdefault(version, []).extend(results)
         return self._let_go() + [result for part in reversed(parts) for result in part]
 
 
