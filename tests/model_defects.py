@@ -450,16 +450,16 @@ _TABLE_BRANCH_FILES = (
 
 _ENGINE_TABLE_DEFECTS = {
     "a query that starts does not see its tables": Edit(
-        "eddy/queries/lone_join.py", "self.names if warm else self._tables, 0)", "self.names if warm else [], 0)"
+        "eddy/queries/lone_join.py", "self.names if warm else self._keyed, 0)", "self.names if warm else [], 0)"
     ),
     "a handover takes nothing back": Edit(
         "eddy/queries/lone_join.py", "[other.answer(push, start, kept) for other in replaced]", "[]"
     ),
     "a handover takes rows back that the old version has not seen": Edit(
-        "eddy/queries/lone_join.py", "self.names, self.version.complete_from)", "self.names, 0)"
+        "eddy/queries/lone_join.py", "0 if self.version.warm else self.version.complete_from", "0"
     ),
     "the rows of a table that a start has read are not kept": Edit(
-        "eddy/queries/kept.py", "deque([_Chunk(rows, self.end, None, {})] if len(rows) else [])", "deque()"
+        "eddy/queries/kept.py", "deque([_Chunk(rows, self.end, None, None, {})] if len(rows) else [])", "deque()"
     ),
     "the rows of a push before a start are not seen": Edit(
         "eddy/queries/lone_join.py", ".rows(), now.get(name)) if", ".rows(),) if"
