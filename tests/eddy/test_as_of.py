@@ -17,7 +17,6 @@ from eddy.fuzz.as_of.answer import compare_answer
 from eddy.fuzz.as_of.draw import ROW_BYTES, AsOfArrivalWriter, as_of_query
 from eddy.fuzz.as_of.play import batches, known, shown_rows
 from eddy.partners import as_of_joins, version_log
-from eddy.spark.streaming.hub.sources import HubStreams, Source
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
 from tests.draws import fewer
@@ -191,10 +190,8 @@ def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
         make()
 
 
-def test_hosts_without_as_of_joins_refuse_them() -> None:
+def test_rows_that_wait_are_not_ordered() -> None:
     query = eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON)])
-    with pytest.raises(eddy.QueryError, match=r"table rate: the hub takes streams; use a Runtime"):
-        HubStreams([Source(stream, None, "cur") for stream in (bids(), rates())])  # type: ignore[arg-type]
     with pytest.raises(eddy.InputError, match="ordered"):
         eddy.Runtime(query, ordered=True)
 

@@ -225,3 +225,9 @@ def test_what_is_no_query_is_refused(host: str) -> None:
         (eddy.QueryError, eddy.InputError), match=r"aggregates|groups are never final|two streams or more"
     ):
         HOSTS[host](alone)
+
+
+def test_a_hub_has_no_versioned_tables() -> None:
+    inputs = [eddy.Stream("R", SCHEMA, time="t"), eddy.VersionedTable("rate", SCHEMA, key="k", time="t")]
+    with pytest.raises(eddy.QueryError, match="table rate: the hub takes streams; use a Runtime"):
+        HubStreams([Source(stream, None, "k") for stream in inputs])  # type: ignore[arg-type]

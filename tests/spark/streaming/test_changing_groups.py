@@ -16,7 +16,7 @@ import eddy
 from eddy import agg
 from eddy.spark import SparkJoinError, explain, join
 from tests.spark.streaming.jobs import Inputs, published, run
-from tests.spark.streaming.test_groups import Fails
+from tests.spark.streaming.test_groups import kept_through_failures
 from tests.spark.streaming.test_tables import PUSHED, changes, table, total
 from tests.spark.streaming.test_top import ENDLESS, ON, RANGED, ROWS, answer_of, rows
 from tests.spark.test_as_of import counted
@@ -96,17 +96,9 @@ def test_groups_follow_rows_that_leave_their_windows(spark: SparkSession, tmp_pa
 def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     query, inputs = QUERIES["first"], inputs_of(QUERIES["first"], tmp_path / "in")
     grow(inputs, random.Random(4), range(4))
-    kept: dict[int, list[tuple[str, ...]]] = {}
-    for batch, after in ((1, False), (2, True), (-1, False)):
-        joined = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
-        running = joined.writeStream.trigger(availableNow=True).sink(Fails(kept, batch, after)).start()
-        if batch < 0:
-            assert running.awaitTermination(120)
-        else:
-            with pytest.raises(Exception, match="after" if after else "before"):
-                running.awaitTermination(120)
+    kept = kept_through_failures(query, inputs, spark, tmp_path / "state")
     counts = Counter[Any]()
-    for op, *row in (row for batch_rows in kept.values() for row in batch_rows):
+    for op, *row in kept:
         counts[tuple(row)] += 1 if op in ("'+I'", "'+U'", "+I", "+U") else -1
     assert sorted((+counts).elements()) == sorted(tuple(map(str, row)) for row in answer_of(query, inputs).elements())
 

@@ -98,21 +98,25 @@ class Fails(Sink):
             raise OSError("after")
 
 
-def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
-    add(inputs, random.Random(4), 5, 0)
-    query = grouped(eddy.Tumbling(5), having=None)
+def kept_through_failures(query: eddy.Query, inputs: Inputs, spark: SparkSession, state: Path) -> list[tuple[str, ...]]:
+    """Return the rows of a job whose sink fails before and after it has kept those of a batch."""
     kept: dict[int, list[tuple[str, ...]]] = {}
     for batch, after in ((1, False), (2, True), (3, False), (-1, False)):
-        joined = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
-        writer = joined.writeStream.trigger(availableNow=True).sink(Fails(kept, batch, after))
-        running = writer.start()
+        joined = join(query, inputs.frames(spark), checkpoint=state, key_groups=4)
+        running = joined.writeStream.trigger(availableNow=True).sink(Fails(kept, batch, after)).start()
         if batch < 0:
             assert running.awaitTermination(120)
         else:
             with pytest.raises(Exception, match="after" if after else "before"):
                 running.awaitTermination(120)
-    assert sorted(row for rows in kept.values() for row in rows) == wanted(query, inputs)
+    return [row for rows in kept.values() for row in rows]
+
+
+def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    add(inputs, random.Random(4), 5, 0)
+    query = grouped(eddy.Tumbling(5), having=None)
+    assert sorted(kept_through_failures(query, inputs, spark, tmp_path / "state")) == wanted(query, inputs)
 
 
 def test_a_damaged_file_is_read_from_its_copy_and_other_queries_are_refused(

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 import eddy
 from eddy.spark import SparkJoinError, explain, join
 from tests.spark.streaming.jobs import Inputs, published, run
-from tests.spark.streaming.test_groups import Fails
+from tests.spark.streaming.test_groups import kept_through_failures
 from tests.spark.streaming.test_tables import PUSHED, changes, table, total
 from tests.spark.test_as_of import counted
 
@@ -87,16 +87,8 @@ def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: Sp
     query, chance, inputs = STREAMS["equal"], random.Random(4), Inputs(tmp_path / "in", A=ROWS, B=ROWS)
     for file in range(4):
         inputs.add_together({name: rows(chance, file)[:4] for name in "AB"})
-    kept: dict[int, list[tuple[str, ...]]] = {}
-    for batch, after in ((1, False), (2, True), (-1, False)):
-        joined = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
-        running = joined.writeStream.trigger(availableNow=True).sink(Fails(kept, batch, after)).start()
-        if batch < 0:
-            assert running.awaitTermination(120)
-        else:
-            with pytest.raises(Exception, match="after" if after else "before"):
-                running.awaitTermination(120)
-    counts = Counter(int(row[1]) for batch_rows in kept.values() for row in batch_rows)
+    kept = kept_through_failures(query, inputs, spark, tmp_path / "state")
+    counts = Counter(int(row[1]) for row in kept)
     assert counts == Counter(row[0] for row in answer_of(query, inputs).elements())
 
 
