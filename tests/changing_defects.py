@@ -181,7 +181,7 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=2,
+        seed=3,
     ),
     Defect(
         "versions with narrower windows take the results of wider ones",
