@@ -180,9 +180,9 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
 
 
 def _counts_all(query: Query) -> bool:
-    """Return whether the groups and first rows of a query are those of all results so far, as those of a file of them.
+    """Return whether the groups or first rows of a query count all results so far, as if its rows were in a file.
 
-    Those of outer joins of streams follow the windows, since the results do.
+    Groups in windows are final anyway. Outer and as-of joins have no results that stay (`eddy.query.expiry`).
     """
     changes = query.ranking is not None if query.aggregation is None else query.aggregation.window is None
     return changes and not query.as_of and not query.branches

@@ -390,9 +390,10 @@ class EnginePush(NamedTuple):
         return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
 
     def watermark_before(self, position: int) -> int:
-        """Return the watermark before a position of the push, also if the push has no arrival."""
-        before_all = self.reading is not None and position <= self.first
-        return self.reading.before if before_all and self.reading is not None else self.watermark_at(position)
+        """Return the watermark before a position of the push, also if the push has no arrival and raises it."""
+        if self.reading is not None and position <= self.first:
+            return self.reading.before
+        return self.watermark_at(position)
 
     @property
     def watermarks(self) -> npt.NDArray[np.int64]:

@@ -213,7 +213,7 @@ class GroupsFiles:
 
     def clean(self, before_batch: int) -> None:
         """Remove the files of batches before this one from which the next batch does not follow."""
-        names = [path.name for path in self._root.iterdir()] if self.begun else []
+        names = {path.name.removesuffix(_COPY) for path in self._root.iterdir()} if self.begun else set()
         for name in still_needed(names, 1, before_batch)[1]:
             self._remove(name)
 
