@@ -7,10 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
 
 import eddy
 from eddy import agg
@@ -18,8 +16,7 @@ from eddy.spark import SparkJoinError, explain, join
 from tests.spark.streaming.jobs import Inputs, published, run
 from tests.spark.streaming.test_groups import kept_through_failures
 from tests.spark.streaming.test_tables import PUSHED, changes, table, total
-from tests.spark.streaming.test_top import ENDLESS, ON, RANGED, ROWS, answer_of, rows
-from tests.spark.test_as_of import counted
+from tests.spark.streaming.test_top import ENDLESS, ON, RANGED, ROWS, answer_of, check_delta_table, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,19 +101,29 @@ def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: Sp
 
 
 def test_a_delta_table_has_the_groups(spark: SparkSession, tmp_path: Path) -> None:
-    query, chance = QUERIES["tables"], random.Random(9)
-    inputs = inputs_of(query, tmp_path / "in")
-    for file in range(2):
-        grow(inputs, chance, range(file, file + 1))
-        writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4).writeStream
-        running = writer.format("delta").option("key", "T.name").trigger(availableNow=True).start(tmp_path / "table")
-        assert running.awaitTermination(120)
-        assert counted(pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table())) == answer_of(query, inputs)
-    writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "other", key_groups=4).writeStream
-    with pytest.raises(
-        SparkJoinError, match=r"several results can have one key n, .* add to it 'T.name' \(group column"
-    ):
-        writer.format("delta").option("key", "n").start(tmp_path / "other table")
+    check_delta_table(QUERIES["tables"], "T.name", "n", spark, tmp_path)
+
+
+def test_groups_of_rows_with_their_versions(spark: SparkSession, tmp_path: Path) -> None:
+    bids, rates = eddy.Stream("A", ROWS, time="t"), eddy.VersionedTable("V", ROWS, key="k", time="t")
+    sums = {"n": agg.count(), "total": agg.sum("V.v")}
+    query = eddy.Query([bids], as_of=[eddy.AsOf(rates, ["A.k = V.k"])], group_by=["A.k"], aggregates=sums)
+    chance, inputs = random.Random(3), Inputs(tmp_path / "in", A=ROWS, V=ROWS)
+    for files in (3, 2):
+        grow(inputs, chance, range(len(inputs.tables["A"]), len(inputs.tables["A"]) + files))
+        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    expected = Counter[tuple[int, ...]]()
+    versions, last = inputs.rows("V"), max(row["t"] for row in inputs.rows("A"))
+    for k in {row["k"] for row in versions}:
+        asked = [row["t"] for row in inputs.rows("A") if row["k"] == k and row["t"] < last]
+        # Of versions of one time, the one that comes later is valid; the files come in order, each in that of content.
+        valid = [
+            max((row["t"], row["v"]) for row in versions if row["k"] == k and row["t"] <= t)
+            for t in asked
+            if any(row["k"] == k and row["t"] <= t for row in versions)
+        ]
+        expected[k, len(valid), sum(v for _, v in valid)] += 1
+    assert total(tmp_path / "out") == expected
 
 
 @pytest.mark.parametrize(

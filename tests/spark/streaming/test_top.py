@@ -105,20 +105,22 @@ def test_first_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     assert published(tmp_path / "out").num_rows >= 4
 
 
-def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path) -> None:
-    query, chance = TABLES["keys"], random.Random(9)
-    inputs = Inputs(tmp_path / "in", R=PUSHED, T=PUSHED)
+def check_delta_table(query: eddy.Query, key: str, other: str, spark: SparkSession, place: Path) -> None:
+    """Keep the answer of a query over tables in a table by a key, and try another one, which does not identify rows."""
+    chance, inputs = random.Random(9), Inputs(place / "in", R=PUSHED, T=PUSHED)
     for file in range(2):
         inputs.add_together({name: changes(chance, file) for name in "RT"})
-        writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4).writeStream
-        running = writer.format("delta").option("key", "T.ref").trigger(availableNow=True).start(tmp_path / "table")
+        writer = join(query, inputs.frames(spark), checkpoint=place / "state", key_groups=4).writeStream
+        running = writer.format("delta").option("key", key).trigger(availableNow=True).start(place / "table")
         assert running.awaitTermination(120)
-        assert counted(pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table())) == answer_of(query, inputs)
-    writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "other", key_groups=4).writeStream
-    with pytest.raises(
-        SparkJoinError, match=r"several results can have one key R.id.* add to it 'T.ref' \(key of top\)"
-    ):
-        writer.format("delta").option("key", "R.id").start(tmp_path / "other table")
+        assert counted(pa.table(DeltaTable(place / "table").to_pyarrow_table())) == answer_of(query, inputs)
+    writer = join(query, inputs.frames(spark), checkpoint=place / "other", key_groups=4).writeStream
+    with pytest.raises(SparkJoinError, match=f"several results can have one key {other}.* add to it '{key}'"):
+        writer.format("delta").option("key", other).start(place / "other table")
+
+
+def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path) -> None:
+    check_delta_table(TABLES["keys"], "T.ref", "R.id", spark, tmp_path)
 
 
 @pytest.mark.parametrize(
