@@ -8,7 +8,7 @@ from typing import Any
 
 from eddy.program.text import Insertion, ProgramTable
 from eddy.spark import options
-from eddy.spark.dataframe_join import check_changelog, without_operators
+from eddy.spark.groups.operators import check_changelog, without_operators
 from stairs.errors import EddyError
 
 PREFIX = "join."
@@ -88,7 +88,7 @@ def check_join(insertion: Insertion, given: dict[str, Any]) -> None:
         try:
             engines, _, streaming = options.options_of({name: given[name] for name in names})
             engines.runtime(insertion.query, bounded=True)
-            check_changelog(insertion.query, engines, streaming)
+            check_changelog(insertion.query, engines.output, streaming.change is not None)
         except EddyError as problem:
             place = PREFIX + names[0].replace("_", "-") if len(names) == 1 else None
             raise insertion.target.refused(place, str(problem)) from problem

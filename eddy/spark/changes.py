@@ -41,7 +41,7 @@ def with_plain_changes(query: Query, frames: Frames) -> tuple[Query, Frames]:
     inputs, new_frames = dict[str, Stream](), dict(frames)
     for stream in query.streams:
         if isinstance(stream, Table) and stream.ops == "debezium" and stream.name in frames:
-            inputs[stream.name], new_frames[stream.name] = _plain(stream, frames[stream.name])
+            inputs[stream.name], new_frames[stream.name] = plain_changes(stream, frames[stream.name])
     return (query.with_inputs(inputs), new_frames) if inputs else (query, frames)
 
 
@@ -173,7 +173,7 @@ def check_columns(table: Table, frame: DataFrame, needed: Sequence[str]) -> None
         )
 
 
-def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
+def plain_changes(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
     """Return a table with ops="column", and its changes: those that docs/guide/semantics.md defines for envelopes."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

@@ -15,9 +15,7 @@ from eddy.spark.columns import check_frames
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.groups.first_rows import TopJoin, prepare_top
-from eddy.spark.options import BatchKeywords, StreamingKeywords, StreamingOptions, options_of, takes_options
-from eddy.spark.partitioning.engine import EngineOptions
-from eddy.streams.windows import Rows
+from eddy.spark.options import BatchKeywords, StreamingKeywords, options_of, takes_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,7 +114,7 @@ def _prepare(
         )
     if partitioning.order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
-    from eddy.spark.groups.operators import ends
+    from eddy.spark.groups.operators import check_changelog, ends, without_operators
     from eddy.spark.streaming.driver.prepare import prepare
 
     derived = [stream.place for stream in query.streams if stream.source is not None]
@@ -145,60 +143,12 @@ def _prepare(
             "change= is for queries without aggregates: the windows that are open belong to the query that began them."
             " Start the changed query with a checkpoint of its own"
         )
-    check_changelog(query, engines, streaming)
+    check_changelog(query, engines.output, streaming.change is not None)
     grouped, query = query, without_operators(query)
     if ends(grouped) and not query.tables_changing:
         engines = replace(engines, output="changelog")
     prepared = prepare(query, frames, engines, partitioning, streaming)
     return prepared if grouped is query else replace(prepared, grouped=grouped)
-
-
-def without_operators(query: Query) -> Query:
-    """Return the streaming join of a query, without its aggregates or `top`.
-
-    Raises SparkJoinError for aggregates and `top` that a streaming join cannot have.
-    """
-    from eddy.spark.groups.operators import grouped_join, ranked_join
-
-    if query.aggregation is not None:
-        return grouped_join(query)
-    return query if query.ranking is None else ranked_join(query)
-
-
-def check_changelog(query: Query, engines: EngineOptions, streaming: StreamingOptions) -> None:
-    """Raise SparkJoinError for a query that cannot have the changelog that it needs, or for which `output` asks."""
-    from eddy.spark.groups.operators import ends
-
-    if query.tables_changing:
-        return
-    asked = engines.output != "append"
-    if asked and (query.aggregation is not None or query.ranking is not None):
-        raise SparkJoinError(
-            f"output={engines.output!r} is for joins without aggregates and top: whether their rows are final follows"
-            " from the query; leave it out"
-        )
-    if not asked and not ends(query):
-        return
-    what = "output='changelog'" if asked else "aggregates without group_window, of the results in the windows"
-    remedy = "leave it out" if asked else "make the query with expiry='final', for those of all results so far"
-    if query.as_of:
-        remedy = remedy if asked else "give it a group_window, or leave the windows of its streams out if it has one"
-        raise SparkJoinError(
-            f"{what}: this is for joins without as-of joins, and rows wait for versions of"
-            f" {query.as_of[0].table.name}: on Spark a row is put out when its version is certain; {remedy}"
-        )
-    counted = [stream.place for stream in query.streams if isinstance(stream.window, Rows)]
-    if counted:
-        raise SparkJoinError(
-            f"{what}: {counted[0]} has a Rows window; results end by event time only, with Range windows; {remedy}"
-        )
-    if not query.graph.timed:
-        raise SparkJoinError(f"{what}: no result ever ends, because no stream has a Range window; {remedy}")
-    if streaming.change is not None:
-        raise SparkJoinError(
-            f"change= is for queries whose results are not taken back, and {what} takes back those of the old query."
-            " Start the changed query with a checkpoint of its own"
-        )
 
 
 def _below(given: Mapping[str, Any], query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:

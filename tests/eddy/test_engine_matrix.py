@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,11 @@ from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling,
 from eddy.queries.alone import Output
 from eddy.queries.changes import CHANGES
 from eddy.queries.query import RunningQuery
+from eddy.spark.streaming.hub.elements import StartElement, When
+from eddy.spark.streaming.hub.queries import HubQueries
+from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
+from eddy.spark.streaming.sinks import NullSink
 from eddy.streams.windows import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("n", pa.int64())])
@@ -97,7 +102,7 @@ REASONS = {
     "has no pause": "rows leave the answer during a pause",
     "rows by key": "rows by key have no rows that end, which a handover or a resumed query takes back",
     "stay": "results that stay say nothing of the rows that are kept",
-    "a hub": "a hub deals rows by one key, in micro-batches, to joins of `Range` and `Unbounded` windows",
+    "a hub": "a hub deals rows by one key, in micro-batches, and has what a streaming join over them has",
 }
 """A part of a message, and the reason as the guide gives it."""
 
@@ -140,12 +145,19 @@ def tried(kind: str, call: str) -> str:
     """Return "yes" or the letter of a reason, after trying a cell."""
     make, output = KINDS[kind]
     if call == HOST:
-        hub = HubStreams([Source(stream, None, "k") for stream in streams()])  # type: ignore[arg-type]
+        made = make(4)
+        # A hub has versioned tables, or other tables.
+        inputs = [*streams(span(50)), VERSIONS if VERSIONS in made.streams else replace(TABLE, version="n")]
+        hub = HubStreams([Source(stream, None, "k") for stream in inputs])  # type: ignore[arg-type]
+        if output == "upsert":
+            return reason_of("a hub")
+        # On Spark, groups and first rows are a changelog in any case.
+        asked = "append" if made.aggregation or made.top else output
         try:
-            hub.check("q", make(4))
+            HubQueries(hub, QuerySinks()).check(StartElement("q", When(), made, NullSink(), False, output=asked))
         except eddy.EddyError as problem:
             return reason_of(str(problem) + " a hub")
-        return "yes" if output == "append" else reason_of("a hub")
+        return "yes"
     engine = eddy.Engine(sources())
     engine.push(rows(1))
     before = engine.snapshot()

@@ -23,6 +23,8 @@ from eddy.results.results import OP
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.first_rows import TIE, by_content
+from eddy.spark.partitioning.engine import JoinOutput
+from eddy.streams.windows import Rows
 from eddy.tops.modes import lasting, mode_of, parted
 from eddy.tops.tops import Tops
 from stairs.errors import InputError
@@ -177,6 +179,16 @@ class RankedResults:
         self._tops.load_parts(parts, watermark)
 
 
+def without_operators(query: Query) -> Query:
+    """Return the streaming join of a query, without its aggregates or `top`.
+
+    Raises SparkJoinError for aggregates and `top` that a streaming join cannot have.
+    """
+    if query.aggregation is not None:
+        return grouped_join(query)
+    return query if query.ranking is None else ranked_join(query)
+
+
 def ends(query: Query) -> bool:
     """Return whether the groups of a query follow results that end: without a `group_window`, they may."""
     if query.aggregation is None or query.aggregation.window is not None:
@@ -234,3 +246,40 @@ def ranked_join(query: Query) -> Query:
             " it a group_window that by= names"
         )
     return below
+
+
+def check_changelog(query: Query, output: JoinOutput, change: bool = False) -> None:
+    """Raise SparkJoinError for a query that cannot have the changelog that it needs, or for which `output` asks.
+
+    change   whether the query replaces another one
+    """
+    if query.tables_changing:
+        return
+    asked = output != "append"
+    if asked and (query.aggregation is not None or query.ranking is not None):
+        raise SparkJoinError(
+            f"output={output!r} is for joins without aggregates and top: whether their rows are final follows"
+            " from the query; leave it out"
+        )
+    if not asked and not ends(query):
+        return
+    what = "output='changelog'" if asked else "aggregates without group_window, of the results in the windows"
+    remedy = "leave it out" if asked else "make the query with expiry='final', for those of all results so far"
+    if query.as_of:
+        remedy = remedy if asked else "give it a group_window, or leave the windows of its streams out if it has one"
+        raise SparkJoinError(
+            f"{what}: this is for joins without as-of joins, and rows wait for versions of"
+            f" {query.as_of[0].table.name}: on Spark a row is put out when its version is certain; {remedy}"
+        )
+    counted = [stream.place for stream in query.streams if isinstance(stream.window, Rows)]
+    if counted:
+        raise SparkJoinError(
+            f"{what}: {counted[0]} has a Rows window; results end by event time only, with Range windows; {remedy}"
+        )
+    if not query.graph.timed:
+        raise SparkJoinError(f"{what}: no result ever ends, because no stream has a Range window; {remedy}")
+    if change:
+        raise SparkJoinError(
+            f"change= is for queries whose results are not taken back, and {what} takes back those of the old query."
+            " Start the changed query with a checkpoint of its own"
+        )

@@ -27,6 +27,8 @@ from stairs.errors import PlanError
 OUTPUT_ROWS = 65_536
 
 Results = TypeVar("Results", pa.Table, pa.RecordBatch)
+JoinOutput = Literal["append", "changelog"]
+"""The forms of the results of a join: each once, or a changelog."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class EngineOptions:
     store: Sequence[str] | None = None
     background: int = 0
     purge: Literal["exact", "paper"] = "exact"
-    output: Literal["append", "changelog"] = "append"
+    output: JoinOutput = "append"
 
     def __post_init__(self) -> None:
         if self.output not in ("append", "changelog"):
@@ -163,3 +165,8 @@ class PartitionEngine:
 def as_spark(results: Results, schema: pa.Schema) -> Results:
     """Return results in Spark's types; `schema` is the `spark_schema` of their schema."""
     return results if results.schema == schema else results.cast(schema)
+
+
+def signed(schema: pa.Schema, output: JoinOutput) -> pa.Schema:
+    """Return the columns of results in a form: those of a changelog have their operation as well."""
+    return schema if output == "append" else schema.insert(0, pa.field(OP, pa.string(), False))

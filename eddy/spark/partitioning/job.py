@@ -31,9 +31,8 @@ from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
 from eddy.placement.shares import Shares, choose
 from eddy.query.query import Query
-from eddy.results.results import OP
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.partitioning.engine import EngineOptions, signed
 from eddy.spark.partitioning.last_rows import LastRows
 from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.types import sortable_type
@@ -109,8 +108,7 @@ class Job:
     @property
     def output_schema(self) -> pa.Schema:
         """The columns of the results."""
-        schema = self.query.output_schema
-        return schema.insert(0, pa.field(OP, pa.string(), False)) if self.changing else schema
+        return signed(self.query.output_schema, "changelog" if self.changing else "append")
 
     @cached_property
     def moving(self) -> tuple[tuple[int, ...], ...]:
@@ -239,11 +237,13 @@ def make_job(
     parallelism: int = 1,
     weights: Mapping[str, float] | None = None,
     order_by: Mapping[str, str] | None = None,
+    null_keys: bool = False,
 ) -> Job:
     """Return the job of a query.
 
     partitions   None = `parallelism`, or 1 if a window is `Rows`
     weights      stream -> expected size, in any unit; None = equal sizes
+    null_keys    whether rows with null keys are sent, whatever the query needs
 
     Raises SparkJoinError if the query cannot run exactly as specified, PlanError for a bad plan.
     """
@@ -271,5 +271,5 @@ def make_job(
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted or query.branches or query.as_of),
+        keeps_null_keys=bool(null_keys or counted or query.branches or query.as_of),
     )

@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -68,12 +70,13 @@ def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path | str, keep: in
 
 
 class DrawnRows:
-    """Inputs that are drawn from a seed, with the rows of each micro-batch."""
+    """Inputs that are drawn from a seed, with the rows of each micro-batch; `nulls` is the share of null keys."""
 
-    def __init__(self, root: Path, seed: int, names: str = "RST") -> None:
+    def __init__(self, root: Path, seed: int, names: str = "RST", nulls: float = 0) -> None:
+        self.nulls = nulls
         self.inputs = Inputs(root, **dict.fromkeys(names, SCHEMA))
         self.chance = random.Random(seed)
-        self.batches: dict[str, list[list[dict[str, int]]]] = {name: [] for name in names}
+        self.batches: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in names}
 
     def add(self, rows: int = 30) -> None:
         """Add a file to each stream: one micro-batch."""
@@ -82,7 +85,7 @@ class DrawnRows:
             batches.append(
                 [
                     {
-                        "k": self.chance.randrange(6),
+                        "k": None if self.nulls and self.chance.random() < self.nulls else self.chance.randrange(6),
                         "t": begin + self.chance.randrange(30),
                         "v": self.chance.randrange(99),
                     }
@@ -95,6 +98,11 @@ class DrawnRows:
         """Return the greatest event time of the micro-batches before one."""
         earlier = (row["t"] for batches in self.batches.values() for rows in batches[:before] for row in rows)
         return max(earlier, default=-1 << 62)
+
+
+def times(rows: pa.RecordBatch, stream: str) -> npt.NDArray[np.int64]:
+    """Return the event times of rows, as the join of a hub asks for them."""
+    return rows.column("t").to_numpy()
 
 
 def results_of(out: Path) -> Counter[tuple[Any, ...]]:

@@ -83,3 +83,76 @@ class HubReferenceVersion:
             and (self.stop is None or last < self.stop)
             and (self.drain is None or first < self.drain)
         )
+
+
+@dataclass(frozen=True)
+class BranchReference:
+    """A version of R with one branch S on k, or of their inner join as a changelog.
+
+    kind    "left", "semi", "anti" or "inner"
+    ranges  the RANGE of R and of S
+    shown   the column of R in results; the one of S is v
+    """
+
+    kind: str
+    ranges: tuple[int, int]
+    start: int = 0
+    warm: bool = False
+    stop: int | None = None
+    shown: str = "v"
+
+    def _rows(self, batches: Batches) -> tuple[list[tuple[int, Row]], list[tuple[int, Row]]]:
+        """Return the rows that the version may use, with their micro-batches."""
+        first = 0 if self.warm else self.start
+        left, right = (
+            [(number, row) for number, rows in enumerate(batches[name]) if number >= first for row in rows]
+            for name in "RS"
+        )
+        return left, right
+
+    def partners(self, row: Row, others: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
+        """Return the partners of a row of R among rows of S."""
+        left, right = self.ranges
+        return [
+            (number, other)
+            for number, other in others
+            if row["k"] is not None and row["k"] == other["k"] and -right <= other["t"] - row["t"] <= left
+        ]
+
+    def results(self, batches: Batches, watermarks: Sequence[int | None]) -> Counter[tuple[Any, ...]]:
+        """Return the final results; `watermarks` has the watermark after each micro-batch."""
+        left, right = self._rows(batches)
+        given: list[tuple[int, tuple[Any, ...]]] = []
+        for came, row in left:
+            partners = self.partners(row, right)
+            if self.kind in ("left", "inner"):
+                given += [(max(came, number), (row[self.shown], other["v"])) for number, other in partners]
+            elif self.kind == "semi" and partners:
+                given.append((max(came, min(number for number, _ in partners)), (row[self.shown],)))
+            if self.kind in ("left", "anti") and not partners:
+                ends = row["t"] + self.ranges[0]
+                passed = [e for e, mark in enumerate(watermarks) if e >= came and mark is not None and mark > ends]
+                given += [
+                    (e, (row[self.shown], None) if self.kind == "left" else (row[self.shown],)) for e in passed[:1]
+                ]
+        return Counter(
+            result for batch, result in given if batch >= self.start and (self.stop is None or batch < self.stop)
+        )
+
+    def answer(self, batches: Batches, watermark: int | None) -> Counter[tuple[Any, ...]]:
+        """Return the answer of the changelog after a watermark: of the rows that it has passed, in their windows."""
+        if watermark is None:
+            return Counter()
+        left, right = self._rows(batches)
+        alive = [(number, row) for number, row in left if row["t"] <= watermark <= row["t"] + self.ranges[0]]
+        others = [(number, row) for number, row in right if row["t"] <= watermark <= row["t"] + self.ranges[1]]
+        answer: Counter[tuple[Any, ...]] = Counter()
+        for _, row in alive:
+            partners = self.partners(row, others)
+            if self.kind in ("left", "inner"):
+                answer.update((row[self.shown], other["v"]) for _, other in partners)
+            elif self.kind == "semi" and partners:
+                answer[row[self.shown],] += 1
+            if self.kind in ("left", "anti") and not partners:
+                answer[(row[self.shown], None) if self.kind == "left" else (row[self.shown],)] += 1
+        return answer

@@ -198,15 +198,19 @@ def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path
     hub = hub_of(spark, rows.inputs, tmp_path / "state")
     by_value = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RS"]
     counted = [eddy.Stream(name, SCHEMA, window=eddy.Rows(9), time="t") for name in "RS"]
+    versioned = eddy.VersionedTable("S", SCHEMA, key="k", time="t")
     other = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RX"]
     refused: list[tuple[eddy.Query, str]] = [
         (eddy.Query(by_value, ["R.k = S.v"]), r"do not make the keys of its streams equal \(R.k, S.k\).* add the equa"),
         (eddy.Query(counted, ["R.k = S.k"]), "'R': a Rows window counts rows in order of arrival"),
         (eddy.Query(other, ["R.k = X.k"]), "no stream 'X'"),
         (eddy.Query(by_value, ["R.k = S.k"], lateness=5), "lateness belongs"),
+        (eddy.Query(by_value[:1], branches=[eddy.Branch(by_value[1:], ["R.k = S.v"], "anti")]), "keys of its streams"),
+        (eddy.Query([*by_value[:1], eddy.Table("S", SCHEMA, key="k", version="t")], ["R.k = S.k"]), "is a stream of"),
+        (eddy.Query(by_value[:1], as_of=[eddy.AsOf(versioned, ["R.k = S.k"])]), "is a stream of the hub, and a versioned table"),
         (
-            eddy.Query(by_value[:1], branches=[eddy.Branch(by_value[1:], ["R.k = S.k"], "anti")]),
-            "a hub runs queries without branches",
+            eddy.Query([eddy.Stream("R", SCHEMA), eddy.Stream("S", eddy.Query(by_value[:1]))], ['R.k = S."R.k"']),
+            "of a query",
         ),
     ]
     for wrong, message in refused:
@@ -234,6 +238,7 @@ def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path
         (eddy.Stream("S", SCHEMA, time="t"), "x", "its key 'x' is no column"),
         (eddy.Stream("S", SCHEMA), "k", "no time column"),
         (eddy.Stream("S", SCHEMA, time="t", window=eddy.Rows(3)), "k", "is a Range or Unbounded"),
+        (eddy.Stream("S", SCHEMA, time="t", late="keep"), "k", "leave late out: a hub only counts late rows"),
     ):
         frames = rows.inputs.frames(spark)
         first = Source(eddy.Stream("R", SCHEMA, time="t"), frames["R"], "k")

@@ -270,8 +270,8 @@ def test_an_error_of_a_sink_names_the_sink_and_the_query(spark: SparkSession, tm
 def test_what_groups_of_a_hub_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = DrawnRows(tmp_path / "in", 7, "RS")
     hub = hub_of(spark, rows.inputs, tmp_path / "state")
-    with pytest.raises(eddy.QueryError, match="these aggregates change for ever"):
-        hub.start("q", grouped(10, group_window=None), tmp_path / "q")
+    with pytest.raises(InputError, match="a warm start has no meaning for groups and first rows of all results"):
+        hub.start("q", grouped(10, group_window=None), tmp_path / "q", warm=True)
     groups = hub.start("q", grouped(10), tmp_path / "q")
     pairs = hub.start("pairs", query(OLD), tmp_path / "pairs")
     for call in (
@@ -279,7 +279,7 @@ def test_what_groups_of_a_hub_cannot_do_is_refused(spark: SparkSession, tmp_path
         lambda: groups.change(grouped(20), how="handover"),
         lambda: groups.change(grouped(20), how="drain-stream"),
     ):
-        with pytest.raises(InputError, match="has no meaning for a query with aggregates on a hub"):
+        with pytest.raises(InputError, match="has no meaning for a query with aggregates or top on a hub"):
             call()
     with pytest.raises(eddy.QueryError, match="the results of the new version have the columns"):
         pairs.change(grouped(10), how="immediate")
@@ -288,7 +288,7 @@ def test_what_groups_of_a_hub_cannot_do_is_refused(spark: SparkSession, tmp_path
     drained = hub.start("drained", same, tmp_path / "drained")
     drained.stop("drain", at=3)
     for how in ("drain-stream", "delayed-drain", "handover", "graceful"):
-        with pytest.raises(InputError, match="has no meaning for a query with aggregates on a hub"):
+        with pytest.raises(InputError, match="has no meaning for a query with aggregates or top on a hub"):
             drained.change(grouped(10), how=how, at=4)  # type: ignore[arg-type]
     keyed = hub.start("keyed", grouped(10), KeyedParquet(tmp_path / "keyed"), at=5)
     with pytest.raises(SparkJoinError, match="a table"):

@@ -34,6 +34,7 @@ from eddy.spark.streaming.state.manifest import ManifestLink
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.tasks import VersionTask
 from stairs.storage.json_form import FormError
+from tests.spark.streaming.hub_jobs import times
 from tests.spark.streaming.hub_reference import HubReferenceQuery, HubReferenceVersion
 from tests.spark.streaming.manifests import make_segment
 
@@ -235,7 +236,7 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
     numbers = iter(range(100))
     by_engine: list[dict[str, Counter[Any]]] = [{}, {}]
     sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RST"])
-    live = GroupQueries(sources, EngineOptions())
+    live = GroupQueries(sources, EngineOptions(), times)
     for batch in range(8):
         for name, version in list(owned.items()):
             if version.stop is None and chance.random() < 0.25:
@@ -253,9 +254,9 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
             )
         rows = {}
         for name, stream_batches in batches.items():
-            times = sorted(15 * batch + chance.randrange(15) for _ in range(20))
+            moments = sorted(15 * batch + chance.randrange(15) for _ in range(20))
             stream_batches.append(
-                [{"k": chance.randrange(4), "j": "x", "t": t, "v": chance.randrange(90)} for t in times]
+                [{"k": chance.randrange(4), "j": "x", "t": t, "v": chance.randrange(90)} for t in moments]
             )
             rows[name] = pa.Table.from_pylist(stream_batches[-1], schema=SCHEMA)
         versions = [
@@ -277,7 +278,7 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
             return tables
 
         watermark = 15 * batch
-        for results, engine in zip(by_engine, (live, GroupQueries(sources, EngineOptions())), strict=True):
+        for results, engine in zip(by_engine, (live, GroupQueries(sources, EngineOptions(), times)), strict=True):
             engine.adapt(versions, batch, logged, watermark)
             for part in engine.push(rows, batch, watermark):
                 pairs = zip(*(column.to_pylist() for column in part.results.columns), strict=True)

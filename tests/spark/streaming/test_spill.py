@@ -28,6 +28,7 @@ from eddy.spark.streaming.worker.kept_engine import KeptEngine
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, VersionTask
 from jisc.strategies import STRATEGIES
 from tests.cases import assert_same, text_rows
+from tests.spark.streaming.hub_jobs import times
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 GROUPS = 4
@@ -153,13 +154,18 @@ def test_a_full_disk_costs_the_engine_only(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_joins_of_a_hub_are_spilled_one_by_one(tmp_path: Path) -> None:
     chance, engines = random.Random(5), Engines(start(tmp_path))
-    job, alone = engines.job, GroupQueries(engines.sources, engines.job.options)
+    job, alone = engines.job, GroupQueries(engines.sources, engines.job.options, times)
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(30), time="t") for name in "RS"]
-    asked = {"three": query(), "two": eddy.Query(streams, ["R.k = S.k"], select=["R.n", "S.n"])}
+    branch = eddy.Branch(streams[1:], ["R.k = S.k"], "left")
+    asked = {
+        "left": eddy.Query(streams[:1], branches=[branch]),
+        "three": query(),
+        "two": eddy.Query(streams, ["R.k = S.k"], select=["R.n", "S.n"]),
+    }
     after = None
     for batch in range(6):
-        keys = list(asked) if batch < 4 else ["two"]
-        versions = [(VersionTask(key, 0, 0, False, None, None, False), asked[key]) for key in keys]
+        keys = list(asked) if batch < 4 else ["left", "two"]
+        versions = [(VersionTask(key, 0, 0, False, None, None, False, alone=key == "left"), asked[key]) for key in keys]
         rows = drawn(chance, batch, 15)
         engines.begin(batch, 0, [0])
         before, after = after, f"{batch}"
@@ -167,7 +173,7 @@ def test_the_joins_of_a_hub_are_spilled_one_by_one(tmp_path: Path) -> None:
         with engines.loan(0, before, after, False) as engine:
             assert (engine.runtime is None) == (before is None)
             assert before is None or engine.source == (MAPPED if batch else LIVE)
-            group_queries = engine.runtime = engine.runtime or GroupQueries(engines.sources, job.options)
+            group_queries = engine.runtime = engine.runtime or GroupQueries(engines.sources, job.options, times)
             assert isinstance(group_queries, GroupQueries)
             for place in (group_queries, alone):
                 place.adapt(versions, batch, dict, None if batch == 0 else 10 * batch)

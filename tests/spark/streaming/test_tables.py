@@ -46,7 +46,7 @@ def stream(timed: bool = False, name: str = "S") -> eddy.Stream:
 Joined = tuple[eddy.Query, TableOracle]
 
 
-def joined(name: str) -> Joined:
+def joined(name: str, lateness: int = LATENESS) -> Joined:
     """Return a query by its name, and its reference."""
     r, t = TableInput("R", ("id",), version="z"), TableInput("T", ("id",), version="z")
     on_key, on_value = (("R", "ref"), "=", ("T", "id")), (("R", "ref"), "=", ("T", "ref"))
@@ -75,14 +75,14 @@ def joined(name: str) -> Joined:
             s, u = (TableInput(stream_name, span=SPAN, time="t") for stream_name in STREAMS)
             on = [(("S", "who"), "=", ("U", "who"))]
             if name == "windows of streams":
-                query = eddy.Query([stream(True), stream(True, "U")], ["S.who = U.who"], lateness=LATENESS)
+                query = eddy.Query([stream(True), stream(True, "U")], ["S.who = U.who"], lateness=lateness)
                 return query, TableOracle([s, u], on)
             branch = eddy.Branch([stream(True, "U")], ["S.who = U.who"], "left")
-            query = eddy.Query([stream(True)], branches=[branch], lateness=LATENESS)
+            query = eddy.Query([stream(True)], branches=[branch], lateness=lateness)
             return query, TableOracle([s], [], [TableBranch([u], on, "left")])
         case _:
             expiry: Any = "final" if name == "rows that stay" else "retract"
-            query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=LATENESS, expiry=expiry)
+            query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=lateness, expiry=expiry)
             on = [(("S", "who"), "=", ("T", "id"))]
             return query, TableOracle([TableInput("S", span=SPAN, time="t"), t], on, expiry=expiry)
 

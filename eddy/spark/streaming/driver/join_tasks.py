@@ -79,7 +79,7 @@ def partition_tasks(
     first_plan: Callable[[int], str | None],
 ) -> list[PartitionTask]:
     """Return a task for each partition with new rows, or with waiting rows that the watermark after the batch makes
-    certain.
+    certain. A version that starts may have results of any group.
 
     newest      manifest before the batch; None for the first batch
     plan        plan of the batch, without tasks
@@ -89,10 +89,11 @@ def partition_tasks(
     groups, layout, watermark = plan.groups, plan.layout, plan.watermarks.engine
     rows = rows_by_group(plan.logged.segments, layout.tree)
     by_partition: dict[int, list[GroupTask]] = defaultdict(list)
+    all_wait = any(version.wakes and version.start == batch for version in versions or ())
     waited: dict[int, list[Segment]] = {
         group: []
         for group, state in groups.items()
-        if state.due is not None and watermark is not None and state.due < watermark
+        if all_wait or (state.due is not None and watermark is not None and state.due < watermark)
     }
     for group, segments in sorted({**waited, **rows}.items()):
         state = groups.get(group)

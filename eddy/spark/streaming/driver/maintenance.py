@@ -53,6 +53,10 @@ class Maintenance:
         self._latest: dict[int, Chosen] = {
             i: partial(latest, stream) for i, stream in enumerate(job.query.streams) if isinstance(stream, Table)
         }
+        self.asking: dict[int, Sequence[int]] = {
+            join.table: () if join.at is None else (join.at,) for join in job.query.as_of_joins
+        }
+        """By versioned table the streams whose rows may ask for a version."""
         self._ties = {i: partial(sort_ties, job, i) for i in job.query.versioned_at}
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
@@ -91,9 +95,9 @@ class Maintenance:
         for join in job.query.as_of_joins:
             table = job.query.streams[join.table]
             assert isinstance(table, VersionedTable)
-            assert join.at is not None
-            span = self.spans[join.at]
-            limit = None if frontier is None or span is None else frontier - span
+            limit = frontier
+            for span in (self.spans[stream] for stream in self.asking[join.table]):
+                limit = None if frontier is None or limit is None or span is None else min(limit, frontier - span)
             times = cast(Callable[[pa.RecordBatch], np.ndarray], partial(job.positions, stream=join.table))
             chosen[join.table] = partial(latest_versions, table, times, limit)
         return chosen

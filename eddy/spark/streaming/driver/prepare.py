@@ -51,8 +51,9 @@ def prepare(
     engines: EngineOptions,
     partitioning: PartitionOptions,
     streaming: StreamingOptions,
+    null_keys: bool = False,
 ) -> StreamingJoin:
-    """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
+    """Return the join after all checks that are possible before its start; see `eddy.spark.join` and `make_job`."""
     if len(query.streams) == 1:
         raise SparkJoinError(
             "a streaming join has two streams or more, and the query has one: filter and select its rows with Spark,"
@@ -89,7 +90,7 @@ def prepare(
         )
     usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
     groups = usual if partitioning.key_groups is None else partitioning.key_groups
-    job = make_job(query, options=engines, partitions=groups)
+    job = make_job(query, options=engines, partitions=groups, null_keys=null_keys)
     check_texts(query, ordered, [schema.names for schema in job.inputs])
     if groups > job.shares.partitions and partitioning.key_groups is not None:
         raise SparkJoinError(

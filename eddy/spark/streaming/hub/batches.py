@@ -22,6 +22,7 @@ from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, VersionReport, VersionTask
+from eddy.streams.keyed import KeyedInput
 from stairs.storage.json_form import Form
 
 
@@ -48,6 +49,8 @@ class HubBatches(MicroBatches):
         except BaseException:
             self.close()
             raise
+        streams = [i for i, stream in enumerate(context.job.query.streams) if not isinstance(stream, KeyedInput)]
+        self._maintenance.asking = dict.fromkeys(self._maintenance.asking, streams)
 
     def _check_published(self, checkpoint: Checkpoint) -> None:
         """Raise StreamingStateError if the results of a batch are published whose manifest is lost.

@@ -4,34 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
+from eddy.queries.alone import check_change, check_drain
+from eddy.queries.changes import How
+from eddy.queries.sources import Sources
 from eddy.query.query import Query
+from eddy.spark.partitioning.engine import JoinOutput
+from eddy.spark.streaming.hub.below import HubJoin
 from stairs.errors import InputError, QueryError
 
 
-def columns_of(query: Query) -> list[tuple[str, str]]:
-    """Return names and types of the result columns of a query."""
-    return [(field.name, str(field.type)) for field in query.output_schema]
+def columns_of(rows: pa.Schema) -> list[tuple[str, str]]:
+    """Return names and types of the columns of a query's rows."""
+    return [(field.name, str(field.type)) for field in rows]
 
 
-def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -> None:
-    """Raise QueryError if the results of a new version have other columns: a sink has one schema."""
+def check_columns(name: str, columns: Sequence[tuple[str, str]], rows: pa.Schema) -> None:
+    """Raise QueryError if the rows of a new version have other columns: a sink has one schema."""
     plain = [(column, kind.removesuffix(" not null")) for column, kind in columns]
-    if plain != columns_of(query):
+    if plain != columns_of(rows):
         raise QueryError(
             f"query {name!r}: the results of the new version have the columns"
-            f" {', '.join(' '.join(pair) for pair in columns_of(query))}, and those of the old one"
+            f" {', '.join(' '.join(pair) for pair in columns_of(rows))}, and those of the old one"
             f" {', '.join(' '.join(pair) for pair in plain)}; a sink takes one kind of rows: start the new query under"
             " another name, and stop the old one"
         )
 
 
-def check_groups(name: str, how: str, *queries: Query, always: bool = False) -> None:
-    """Raise InputError for a change of a query with aggregates that needs two versions at a time, or old rows.
-
-    always   whether one of the queries is known to have aggregates
-    """
-    if how != "immediate" and (always or any(query.aggregation is not None for query in queries)):
+def check_start(name: str, warm: bool, below: HubJoin) -> None:
+    """Raise InputError for a warm start of a query whose rows come from rows before the start as well."""
+    if warm and below.above and not below.windows:
         raise InputError(
-            f"query {name!r}: {how!r} has no meaning for a query with aggregates on a hub, whose groups have one"
+            f"query {name!r}: a warm start has no meaning for groups and first rows of all results, which come from"
+            " rows before the start as well; leave warm out"
+        )
+
+
+def check_kind(name: str, how: How, old: Query, below: HubJoin, output: JoinOutput, sources: Sources) -> None:
+    """Raise InputError for a kind of change that has no meaning for the queries.
+
+    below    the join below the new one
+    output   the form of the results of both
+    """
+    check_stateless(name, how, HubJoin(name, old, output), below)
+    check_change(name, old, below.whole, how, output, sources)
+
+
+def check_stop(name: str, query: Query, below: HubJoin) -> None:
+    """Raise InputError for a drain that has no meaning for a query."""
+    check_stateless(name, "drain", below)
+    check_drain(name, query, "the drain")
+
+
+def check_stateless(name: str, how: str, *joins: HubJoin, always: bool = False) -> None:
+    """Raise InputError for a change that needs two versions at a time, or old rows, where there are none.
+
+    always   whether one of the queries is known to have an operator on the driver
+    """
+    if how == "immediate":
+        return
+    if always or any(join.above for join in joins):
+        raise InputError(
+            f"query {name!r}: {how!r} has no meaning for a query with aggregates or top on a hub, whose groups have one"
             " version at a time; stop or change it with 'immediate', or start the new one under another name"
+        )
+    if any(join.output == "changelog" for join in joins):
+        raise InputError(
+            f"query {name!r}: {how!r} has no meaning for a changelog on a hub, whose answer has one version at a time;"
+            " stop or change it with 'immediate', or start the new one under another name"
         )

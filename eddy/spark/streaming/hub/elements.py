@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from eddy.queries.changes import How
 from eddy.queries.lineage import Stop
 from eddy.query.query import Query
+from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.sinks import Sink
 
 
@@ -36,7 +37,7 @@ class When:
 
 @dataclass(frozen=True)
 class StartElement:
-    """Start a query; sink, warm, how and earlier as in `Hub.start`.
+    """Start a query; sink, warm, how, earlier and output as in `Hub.start`.
 
     event  name of the event in the history; None = the name of a start
     """
@@ -49,6 +50,7 @@ class StartElement:
     how: How | None = None
     earlier: tuple[Query, ...] = ()
     event: str | None = None
+    output: JoinOutput = "append"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,13 @@ class Elements:
             element.query for element in self.waiting if element.name == name and not isinstance(element, StopElement)
         ]
         return queries[-1] if queries else None
+
+    def newest_output(self, name: str) -> JoinOutput | None:
+        """Return the form of the results of the newest waiting start of a name, None without one."""
+        outputs = [
+            element.output for element in self.waiting if element.name == name and isinstance(element, StartElement)
+        ]
+        return outputs[-1] if outputs else None
 
     def sinks(self) -> list[tuple[str, Sink]]:
         """Return the queries that are to start, and their sinks, the newest ones last."""

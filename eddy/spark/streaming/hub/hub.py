@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -18,14 +18,17 @@ from eddy.show.html import table
 from eddy.spark.columns import check_frame
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import HubKeywords, options_of, takes_options
+from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.driver.prepare import prepare
 from eddy.spark.streaming.driver.sink_key import check_sink_key
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.driver.writer import checked_trigger
 from eddy.spark.streaming.hub.batches import HubBatches
+from eddy.spark.streaming.hub.below import HubJoin
 from eddy.spark.streaming.hub.elements import ChangeElement, StartElement, StopElement, When
 from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.saved import OUTPUTS
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
 from eddy.streams.numbers import whole
@@ -35,6 +38,18 @@ from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class Position(TypedDict, total=False):
+    """Where a control element takes effect.
+
+    at       number of the micro-batch with which it takes effect; None = the next one
+    at_time  event time, a value of the time columns' type: with the first micro-batch before which the watermark has
+             reached this time
+    """
+
+    at: int | None
+    at_time: object
 
 
 KINDS = tuple(name for name, kind in CHANGES.items() if not kind.holds)
@@ -59,8 +74,8 @@ class Hub(Uncopied):
     The options are those of `eddy.spark.join` without plan, max_bytes, placement, order_by and change.
 
     Queries have streams of the same names and columns. Each query has its own windows (`Range` or `Unbounded`), filters
-    and selected columns, perhaps aggregates in windows of event time, and neither lateness nor branches. The equalities
-    of a query make the keys of its streams equal. Queries over the same streams with the same predicates share one
+    and selected columns, perhaps branches, tables, as-of joins, aggregates or `top`, and no lateness. The equalities of
+    a query make the keys of its streams equal. Inner joins over the same streams with the same predicates share one
     join.
 
     Positions are numbers of micro-batches. An element (a start, a change, a stop) takes effect with the next
@@ -88,7 +103,8 @@ class Hub(Uncopied):
                     f"stream {source.stream.name!r}: its DataFrame is a batch one; use spark.readStream"
                 )
         given = options_of({**options, "checkpoint": checkpoint, "placement": "grid"})
-        self._prepared = prepare(self._streams.base, {source.stream.name: source.frame for source in sources}, *given)
+        # A branch has rows with null keys, which have no partner.
+        self._prepared = prepare(self._streams.base, self._streams.frames, *given, null_keys=True)
         self._sinks = QuerySinks()
         self._queries = HubQueries(self._streams, self._sinks)
         self._running: StreamingJoinQuery | None = None
@@ -104,8 +120,8 @@ class Hub(Uncopied):
         warm: bool = False,
         how: How | None = None,
         earlier: Sequence[Query] = (),
-        at: int | None = None,
-        at_time: object = None,
+        output: JoinOutput = "append",
+        **position: Unpack[Position],
     ) -> HubQuery:
         """Start a query under a name, or resume the query of this name in the checkpoint.
 
@@ -116,10 +132,11 @@ class Hub(Uncopied):
                  start, with all rows that the log keeps; `HubQuery.complete_from` is the time from which these are all
         how      for a restart: the kind of change if the query differs from that of the checkpoint
         earlier  for a restart: queries of earlier versions that still drain
-        at       number of the micro-batch with which the start takes effect; None = the next one. Not for a restart
-                 that replaces the query of the checkpoint at once
-        at_time  event time, a value of the time columns' type: the start takes effect with the first micro-batch before
-                 which the watermark has reached this time
+        output   "append", or "changelog": results also end, when a row leaves its window; see `eddy.spark.join`. Groups
+                 without a group_window, and first rows, are a changelog in any case
+        position at=…, the number of the micro-batch with which the start takes effect, by default the next one; or
+                 at_time=…, an event time: the start takes effect with the first micro-batch before which the watermark
+                 has reached it. Not for a restart that replaces the query of the checkpoint at once
 
         Raises InputError for the name of a query that runs, and for a micro-batch that has begun; QueryError for a
         query that does not fit the streams; SparkJoinError for a sink that cannot be used.
@@ -132,13 +149,16 @@ class Hub(Uncopied):
         if how is not None:
             _check_kind(how)
         self._require_not_ended()
-        element = StartElement(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
+        if output not in OUTPUTS:
+            raise InputError(f"query {name!r}: output={output!r}: pass 'append' or 'changelog'")
+        element = StartElement(name, self._when(**position), query, sink, warm, how, tuple(earlier), output=output)
         with self._queries.lock:
             self._queries.check(element)
             check_sink_key(sink, query)
-            self._sinks.make_ready(name, sink, query.output_schema, self._queries.sinks_to_start())
+            rows = HubJoin(name, query, output).rows
+            self._sinks.make_ready(name, sink, rows, self._queries.sinks_to_start())
             if not self._begun and name not in self._queries.names():
-                self._sinks.put(name, sink, query.output_schema)
+                self._sinks.put(name, sink, rows)
             self._queries.give(element)
         return HubQuery(self, name)
 
@@ -206,7 +226,7 @@ class Hub(Uncopied):
 
     # Methods for the handles
 
-    def _when(self, at: int | None, at_time: object) -> When:
+    def _when(self, at: int | None = None, at_time: object = None) -> When:
         batch = None if at is None else whole(at)
         if at is not None and (batch is None or batch < 0):
             raise InputError(f"at={at!r} is not the number of a micro-batch")
@@ -277,7 +297,7 @@ class HubQuery(Uncopied):
         return self._hub._queries.n_results(self.name)
 
     @refusals
-    def stop(self, how: Stop = "immediate", *, at: int | None = None, at_time: object = None) -> None:
+    def stop(self, how: Stop = "immediate", **position: Unpack[Position]) -> None:
         """Stop the query; at, at_time as in `Hub.start`.
 
         how   "immediate": no result with a component of that micro-batch or a later one. "drain": exactly the results
@@ -287,10 +307,10 @@ class HubQuery(Uncopied):
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
-        self._hub._give(StopElement(self.name, self._hub._when(at, at_time), how))
+        self._hub._give(StopElement(self.name, self._hub._when(**position), how))
 
     @refusals
-    def change(self, query: Query, how: How = "handover", *, at: int | None = None, at_time: object = None) -> None:
+    def change(self, query: Query, how: How = "handover", **position: Unpack[Position]) -> None:
         """Replace the query by another one whose results have the same columns; at, at_time as in `Hub.start`.
 
         how   a kind of `eddy.queries.changes` except "drain-query", which holds results back to keep their order: the
@@ -301,14 +321,14 @@ class HubQuery(Uncopied):
         columns.
         """
         _check_kind(how)
-        self._hub._give(ChangeElement(self.name, self._hub._when(at, at_time), query, how))
+        self._hub._give(ChangeElement(self.name, self._hub._when(**position), query, how))
 
-    def restart(self, *, at: int | None = None, at_time: object = None) -> None:
+    def restart(self, **position: Unpack[Position]) -> None:
         """Start the query afresh: from then on, its results are those of rows of that micro-batch or later ones.
 
         As `change` by the same query with how="immediate". A query that has stopped starts again.
         """
-        self.change(self._hub._queries.newest_query(self.name), "immediate", at=at, at_time=at_time)
+        self.change(self._hub._queries.newest_query(self.name), "immediate", **position)
 
 
 def _check_kind(how: str) -> None:

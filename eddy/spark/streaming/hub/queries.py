@@ -25,24 +25,26 @@ import pyarrow as pa
 from eddy.log import LOG
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.lineage import Lineage, require_ends
+from eddy.queries.lineage import require_ends
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import Text, query_text
 from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.groups.operators import grouped_join
+from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.driver.watermarks import Watermarks
-from eddy.spark.streaming.hub.checks import check_columns, check_groups, columns_of
+from eddy.spark.streaming.hub.below import HubJoin
+from eddy.spark.streaming.hub.checks import check_columns, check_kind, check_start, check_stop, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
+from eddy.spark.streaming.hub.lineage import HubLineage
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
-from eddy.spark.streaming.hub.saved import check_saved, has_groups, saved_lineage
+from eddy.spark.streaming.hub.saved import check_saved, has_operator, saved_lineage
 from eddy.spark.streaming.hub.sources import HubStreams
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
 from stairs.errors import EddyError, InputError
-from stairs.graph import FOREVER, WindowKind
+from stairs.graph import FOREVER
 from stairs.storage.json_form import FormError
 
 HISTORY = pa.schema([("batch", pa.int64()), ("query", pa.string()), ("version", pa.int32()), ("event", pa.string())])
@@ -51,11 +53,12 @@ Spans = tuple[int | None, ...]
 
 
 class _RunningVersion(NamedTuple):
-    """A version in force: its query, and its key in messages to the workers."""
+    """A version in force: its query, its key in messages to the workers, and its join."""
 
-    lineage: Lineage
+    lineage: HubLineage
     version: Version
     key: str
+    below: HubJoin
 
 
 class HubQueries:
@@ -72,7 +75,7 @@ class HubQueries:
         self.results: Counter[str] = Counter()
         """Number of results by query since the start."""
         self._next = 0
-        self._lineages: dict[str, Lineage] = {}
+        self._lineages: dict[str, HubLineage] = {}
         self._elements = Elements()
         self._numbers: dict[str, int] = {}
         self._history: list[tuple[int, str, int, str]] = []
@@ -83,6 +86,7 @@ class HubQueries:
         self._made = 0
         self._keys: dict[Version, str] = {}
         self._texts: dict[Version, Text] = {}
+        self._joins: dict[Version, HubJoin] = {}
         self._blobs: dict[str, bytes] = {}
 
     # Elements, in any thread
@@ -106,6 +110,7 @@ class HubQueries:
         newest = self._elements.newest_query(name)
         if isinstance(element, StartElement):
             self.streams.check(name, element.query)
+            check_start(name, element.warm, HubJoin(name, element.query, element.output))
             if (live or newest is not None) and not self._elements.ends(name):
                 raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
             return
@@ -113,16 +118,17 @@ class HubQueries:
         old = self.newest_query(name)
         if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
-            check_columns(name, columns_of(old), element.query)
+            below = HubJoin(name, element.query, self.output_of(name))
+            check_columns(name, columns_of(HubJoin(name, old, self.output_of(name)).rows), below.rows)
             if live or newest is not None:
-                check_groups(name, element.how, old, element.query)
+                check_kind(name, element.how, old, below, self.output_of(name), self.streams.sources)
             if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
             return
         if ends:
             raise InputError(f"query {name!r} has stopped, or is to stop; change it, or start it again")
         if element.how == "drain":
-            check_groups(name, "drain", old)
+            check_stop(name, old, HubJoin(name, old, self.output_of(name)))
             require_ends(name, old, "the drain")
 
     def newest_query(self, name: str) -> Query:
@@ -135,6 +141,16 @@ class HubQueries:
                 raise InputError(f"query {name!r} has not started")
             return lineage.query
 
+    def output_of(self, name: str) -> JoinOutput:
+        """Return the form of the results of the newest query of a name. Raises InputError without one."""
+        with self.lock:
+            output, lineage = self._elements.newest_output(name), self._lineages.get(name)
+            if output is not None:
+                return output
+            if lineage is None:
+                raise InputError(f"query {name!r} has not started")
+            return lineage.output
+
     def sinks_to_start(self) -> list[tuple[str, Sink]]:
         """Return the queries that are to start, and their sinks."""
         with self.lock:
@@ -145,7 +161,7 @@ class HubQueries:
         with self.lock:
             return sum(element.name == name for element in self._elements.waiting)
 
-    def lineage(self, name: str) -> Lineage | None:
+    def lineage(self, name: str) -> HubLineage | None:
         """Return the lineage of the newest query of a name, None before its start."""
         with self.lock:
             return self._lineages.get(name)
@@ -197,7 +213,7 @@ class HubQueries:
             self._greatest = before.greatest
             self._elements.take(batch, before.engine, self._apply)
             self._running = [
-                _RunningVersion(lineage, version, self._keys[version])
+                _RunningVersion(lineage, version, self._keys[version], self._joins[version])
                 for lineage in self._lineages.values()
                 for version in lineage.live
                 if version.start is not None
@@ -211,24 +227,26 @@ class HubQueries:
             if isinstance(element, StartElement):
                 if lineage is not None and lineage.live:
                     raise InputError(f"query {name!r} has not stopped yet")
-                version = self.make(Version(self._numbers.get(name, 0), element.query, self.position, element.warm, 0))
-                self.sinks.put(name, element.sink, element.query.output_schema)
+                version = Version(self._numbers.get(name, 0), element.query, self.position, element.warm, 0)
+                self.make(version, element.output)
+                self.sinks.put(name, element.sink, self._joins[version].rows)
                 self.sinks.dropped.discard(name)
-                self._lineages[name] = Lineage(self, name, version)
+                self._lineages[name] = HubLineage(self, name, version, element.output)
                 usual = "warm start" if element.warm else "fresh start"
                 self.note(self.position, name, version.number, element.event or usual, 0)
             elif lineage is None or (not lineage.live and not isinstance(element, ChangeElement)):
                 raise InputError(f"query {name!r} has stopped")
             elif isinstance(element, ChangeElement):
                 if lineage.live:
-                    check_groups(name, element.how, lineage.query, element.query)
+                    below = HubJoin(name, element.query, lineage.output)
+                    check_kind(name, element.how, lineage.query, below, lineage.output, self.streams.sources)
                 lineage.change_at(element.query, element.how, self.position)
             else:
                 lineage.stop_at(element.how, self.position)
             newest = self._lineages[name].versions[-1]
             self._numbers[name] = newest.number + 1
             if newest.start == self.position:
-                self.sinks.serve(name, newest)
+                self.sinks.serve(name, newest, self._joins[newest])
         except EddyError as problem:
             # An earlier element, or the end of a drain, has made this element impossible after it was given.
             LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
@@ -250,8 +268,11 @@ class HubQueries:
                         for link in lineage.successions
                     ),
                     query=lineage.name,
+                    alone=below.alone,
+                    output=below.output,
+                    wakes=below.alone and (version.warm or below.keyed),
                 )
-                for lineage, version, key in self._running
+                for lineage, version, key, below in self._running
             )
 
     def blobs(self) -> dict[str, bytes]:
@@ -296,12 +317,12 @@ class HubQueries:
                 continue
             counted = report.files if running.version in drained else [*report.files, *report.alone]
             files += [replace(file, file=f"{running.lineage.name}/{file.file}") for file in counted]
-            if running.version.query.aggregation is not None:
+            if running.below.above:
                 continue  # these are joined rows
             self.results[running.lineage.name] += report.rows + (0 if running.version in drained else report.alone_rows)
         return tuple(files)
 
-    def _end(self, lineage: Lineage, position: int, watermark: int | None) -> None:
+    def _end(self, lineage: HubLineage, position: int, watermark: int | None) -> None:
         """End the versions that have drained; start the versions that waited for them."""
         for version in lineage.live:
             drain, windows = version.drain, version.query.graph.windows
@@ -312,17 +333,17 @@ class HubQueries:
         lineage.successions = [link for link in lineage.successions if link.old.ended is None]
         for version in lineage.versions:
             if version.ended is not None and version in self._keys:
-                del self._blobs[self._keys.pop(version)], self._texts[version]
+                del self._blobs[self._keys.pop(version)], self._texts[version], self._joins[version]
 
     def _saved(self) -> dict[str, Any]:
         return {
             "lives": {
-                name: saved_lineage(lineage, lambda version: self._texts[version])
+                name: saved_lineage(lineage, self._texts.__getitem__, self._joins.__getitem__)
                 for name, lineage in self._lineages.items()
                 if lineage.live
             },
             "ended": {
-                running.lineage.name: columns_of(running.version.query)
+                running.lineage.name: columns_of(running.below.rows)
                 for running in self._running
                 if not running.lineage.live
             },
@@ -338,11 +359,13 @@ class HubQueries:
         spans = list(self.streams.spans)
         names = self.streams.sources.graph.names
         for version in self._live():
-            for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
+            query = version.query
+            # Rows of a query over one stream become results at once.
+            wants = query.spans if len(query.streams) > 1 or self._joins[version].alone else [0]
+            for stream, wanted in zip(query.streams, wants, strict=True):
                 i = names.index(stream.name)
                 span = spans[i]
-                if span is not None:
-                    spans[i] = max(span, window.size) if window.kind == WindowKind.RANGE else None
+                spans[i] = None if span is None or wanted is None else max(span, wanted)
         return tuple(spans)
 
     def bounds(self) -> frozenset[int]:
@@ -357,29 +380,30 @@ class HubQueries:
 
     # The host of lineages
 
-    def make(self, version: Version) -> Version:
+    def make(self, version: Version, output: JoinOutput = "append") -> Version:
         """Return a new version of a query, with the event time from which a warm start has all rows."""
+        below = HubJoin("", version.query, output)
         version.complete_from = -FOREVER
         if version.warm:
             streams = version.query.streams
             horizons = [self._horizon[self.streams.sources.index(stream.name)] for stream in streams]
             complete = [horizon for horizon in horizons if horizon is not None]
             version.complete_from = max(complete, default=-FOREVER)
-        if version.query.aggregation is not None:
+        if below.windows:
             # The rows of earlier windows may have come before.
             before = [latest for latest in self._greatest if latest is not None]
             version.complete_from = max(before, default=-FOREVER)
-        self._adopt(version)
+        self._adopt(version, below)
         return version
 
-    def _adopt(self, version: Version) -> None:
+    def _adopt(self, version: Version, below: HubJoin) -> None:
         from pyspark.serializers import CloudPickleSerializer
 
         self._made += 1
         self._keys[version] = key = f"{version.number}-{self._made}"
         self._texts[version] = query_text(version.query)
-        joined = version.query if version.query.aggregation is None else grouped_join(version.query)
-        self._blobs[key] = CloudPickleSerializer().dumps(joined)
+        self._joins[version] = below
+        self._blobs[key] = CloudPickleSerializer().dumps(self.streams.served(below.query))
 
     def drain(self, version: Version, position: int) -> None:
         """Let a version drain from a micro-batch on; an earlier drain takes precedence."""
@@ -403,19 +427,24 @@ class HubQueries:
         """
         for name, entry in saved["lives"].items():
             replaced = name not in self.sinks.dropped and name not in resumed
-            if replaced and (has_groups(entry) or self.newest_query(name).aggregation is not None):
+            if replaced and (has_operator(entry) or self._newest_join(name).above):
                 raise SparkJoinError(
                     f"query {name!r}: its results of batch {batch} are not published, and the groups need the query of"
                     " the checkpoint: start that query once more, and change it while the hub runs or at the next start"
                 )
         for name, columns in saved["ended"].items():
             start = self._elements.newest_query(name)
-            other = start is not None and [list(pair) for pair in columns_of(start)] != columns
-            if start is not None and name not in self.sinks.dropped and (other or start.aggregation is not None):
+            if start is None or name in self.sinks.dropped:
+                continue
+            below = self._newest_join(name)
+            if below.above or [list(pair) for pair in columns_of(below.rows)] != columns:
                 raise SparkJoinError(
                     f"query {name!r} of the checkpoint has ended with batch {batch}, whose results are not published:"
                     f" start it with its query and its sink once more, or drop it: Hub.drop({name!r})"
                 )
+
+    def _newest_join(self, name: str) -> HubJoin:
+        return HubJoin(name, self.newest_query(name), self.output_of(name))
 
     def restore(self, saved: Mapping[str, Any], batch: int, published: bool) -> None:
         """Resume the queries of the manifest of a batch with the starts of this program.
@@ -441,6 +470,6 @@ class HubQueries:
             for lineage in lineages:
                 self._lineages[lineage.name] = lineage
                 for version in lineage.live:
-                    self._adopt(version)
-                    self.sinks.serve(lineage.name, version)
+                    self._adopt(version, HubJoin(lineage.name, version.query, lineage.output))
+                    self.sinks.serve(lineage.name, version, self._joins[version])
             self.sinks.serving = frozenset(wanted)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from eddy.queries.version import Version
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.sink import GroupsSink, ManifestSink
+from eddy.spark.streaming.hub.below import HubJoin
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, GROUPED
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class QuerySinks(ManifestSink):
     """The sinks by query. Each sink has its own staging directory, owner mark and result directory.
 
-    A query with aggregates has an operator before its sink, which makes groups of the joined rows (`GroupsSink`).
+    A query with aggregates or `top` has an operator before its sink (`GroupsSink`), which takes the joined rows.
     """
 
     writes = False  # as one sink; each version of a query has its own staging directory
@@ -51,7 +52,7 @@ class QuerySinks(ManifestSink):
         self.group_rows: Counter[str] = Counter()
         """Rows of groups by query since the start."""
         self._grouped: dict[str, tuple[GroupsSink, Version]] = {}
-        """By query with aggregates its operator, and the version that it serves."""
+        """By query with an operator the operator, and the version that it serves."""
         self._publishing: str | None = None
         """The query whose sink is at work."""
 
@@ -80,20 +81,23 @@ class QuerySinks(ManifestSink):
                 self._prepare(name, sink, schema)
             self._sinks[name] = sink, schema
 
-    def serve(self, name: str, version: Version) -> None:
-        """Serve a version of a query from now on; one with aggregates gets a new operator before the sink."""
+    def serve(self, name: str, version: Version, below: HubJoin) -> None:
+        """Serve a version of a query from now on; one with aggregates or `top` gets a new operator before the sink.
+
+        below   the join below the query
+        """
         with self._lock:
             self._grouped.pop(name, None)
-            if version.query.aggregation is None:
+            if not below.above:
                 return
             assert self.locations is not None
             assert self._place is not None
             job, scratch = self._place
             place = f"{GROUPED}/{name}/{version.number}"
-            after = None if version.complete_from == -FOREVER else version.complete_from
+            after = version.complete_from if below.windows and version.complete_from != -FOREVER else None
             sink = self._sinks[name][0]
             grouped = GroupsSink(sink, version.query, self.locations, place=place, after=after, name=name)
-            grouped.begin(version.query.row_schema, f"{job}-{name}", scratch / "queries" / name)
+            grouped.begin(below.results, f"{job}-{name}", scratch / "queries" / name)
             self._grouped[name] = grouped, version
 
     def _forget_ended(self, before_batch: int) -> None:

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from eddy.queries.changes import CHANGES
-from eddy.queries.lineage import Lineage, VersionHost
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.hub.checks import check_columns, check_groups
+from eddy.spark.streaming.hub.below import HubJoin
+from eddy.spark.streaming.hub.checks import check_columns, check_stateless
 from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement, When
-from eddy.spark.streaming.hub.saved import has_groups, matched, resumed_lineage, saved_columns
+from eddy.spark.streaming.hub.lineage import HubHost, HubLineage
+from eddy.spark.streaming.hub.saved import has_operator, matched, resumed_lineage, saved_columns
 
 
-def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements) -> Iterator[Lineage]:
+def restarted(host: HubHost, lineages: Mapping[str, Any], elements: Elements) -> Iterator[HubLineage]:
     """Yield the lineages that continue; their starts are removed from the elements, or become changes.
 
     lineages   name -> the saved lineage of each query that has not ended and was not dropped
@@ -40,10 +41,15 @@ def restarted(host: VersionHost, lineages: Mapping[str, Any], elements: Elements
                 f"query {name!r} is another one than in the checkpoint ({differs}): say how it changes, such as"
                 " how='handover', or start the same query"
             )
+        if start.output != saved["output"]:
+            raise SparkJoinError(
+                f"query {name!r}: its output is {start.output!r}, and {saved['output']!r} in the checkpoint: start it"
+                f" with output={saved['output']!r}, or under another name"
+            )
         if differs is not None and start.how is not None:
-            check_columns(name, saved_columns(saved), start.query)
-            if start.query.aggregation is not None or has_groups(saved):
-                check_groups(name, start.how, start.query, always=True)
+            below = HubJoin(name, start.query, start.output)
+            check_columns(name, saved_columns(saved), below.rows)
+            check_stateless(name, start.how, below, always=has_operator(saved))
             kind = CHANGES[start.how]
             if not kind.drains and not kind.at_result:
                 if start.when != When():

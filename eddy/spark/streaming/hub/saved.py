@@ -7,15 +7,18 @@ at a restart, and they are compared with the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.lineage import Lineage, Succession, VersionHost
+from eddy.queries.lineage import Succession
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, Text, difference
+from eddy.spark.partitioning.engine import JoinOutput
+from eddy.spark.streaming.hub.below import HubJoin
 from eddy.spark.streaming.hub.checks import columns_of
+from eddy.spark.streaming.hub.lineage import HubHost, HubLineage
 from stairs.storage.json_form import (
     FormError,
     boolean,
@@ -29,6 +32,7 @@ from stairs.storage.json_form import (
     text,
 )
 
+OUTPUTS = get_args(JoinOutput)
 _BATCH = integer(0)
 _TICK = integer(-(1 << 63), (1 << 63) - 1)
 SAVED = fields(
@@ -49,6 +53,7 @@ SAVED = fields(
                             }
                         )
                     ),
+                    "output": one_of(OUTPUTS),
                     "successions": list_of(row_of(_BATCH, _BATCH, one_of(CHANGES))),
                 }
             )
@@ -69,14 +74,16 @@ elements  elements that took effect with the micro-batch: query, number of its n
 """
 
 
-def saved_lineage(lineage: Lineage, text_of: Callable[[Version], Text]) -> dict[str, Any]:
-    """Return the live versions of a query, and its unfinished changes."""
+def saved_lineage(
+    lineage: HubLineage, text_of: Callable[[Version], Text], below: Callable[[Version], HubJoin]
+) -> dict[str, Any]:
+    """Return the live versions of a query, with the joins below them, and its unfinished changes."""
     return {
         "versions": [
             {
                 "number": version.number,
                 "query": text_of(version),
-                "columns": columns_of(version.query),
+                "columns": columns_of(below(version).rows),
                 "start": version.start,
                 "warm": version.warm,
                 "complete_from": version.complete_from,
@@ -84,6 +91,7 @@ def saved_lineage(lineage: Lineage, text_of: Callable[[Version], Text]) -> dict[
             }
             for version in lineage.live
         ],
+        "output": lineage.output,
         "successions": [[link.old.number, link.new.number, link.how] for link in lineage.successions],
     }
 
@@ -126,7 +134,7 @@ def matched(lineage: Mapping[str, Any], queries: Sequence[Query]) -> list[Query 
     ]
 
 
-def resumed_lineage(host: VersionHost, name: str, lineage: Mapping[str, Any], queries: Sequence[Query]) -> Lineage:
+def resumed_lineage(host: HubHost, name: str, lineage: Mapping[str, Any], queries: Sequence[Query]) -> HubLineage:
     """Return the saved lineage; `queries` has the query of each version."""
     versions = []
     for entry, query in zip(lineage["versions"], queries, strict=True):
@@ -136,7 +144,7 @@ def resumed_lineage(host: VersionHost, name: str, lineage: Mapping[str, Any], qu
             version.drain = DrainByTime(at, newest)
         versions.append(version)
     by_number = {restored.number: restored for restored in versions}
-    resumed = Lineage(host, name, versions[-1])
+    resumed = HubLineage(host, name, versions[-1], lineage["output"])
     # The elements of a hub take effect when they are given, so a saved change has already taken effect.
     links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in lineage["successions"]]
     resumed.replace(versions, links)
@@ -148,6 +156,7 @@ def saved_columns(lineage: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, kind) for name, kind in lineage["versions"][-1]["columns"]]
 
 
-def has_groups(lineage: Mapping[str, Any]) -> bool:
-    """Return whether the newest saved version has aggregates."""
-    return bool(lineage["versions"][-1]["query"].get("groups"))
+def has_operator(lineage: Mapping[str, Any]) -> bool:
+    """Return whether the newest saved version has aggregates or `top`."""
+    query = lineage["versions"][-1]["query"]
+    return bool(query.get("groups") or query.get("top"))

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
-from eddy.query.host_limits import check_all_rows, check_failed_plainly
+from eddy.query.as_of import AsOf
+from eddy.query.host_limits import check_counts_late, check_failed_plainly
 from eddy.query.query import Query
+from eddy.spark.changes import plain_changes
+from eddy.spark.columns import check_tables
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.groups.operators import grouped_join
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import WindowKind
@@ -29,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A stream of a hub.
+    """A stream or table of a hub.
 
-    stream  name, columns and time column. The log keeps these columns. A window keeps rows for queries that start
-            later, whether or not a query needs them; None = only rows that the running queries need. No filter
+    stream  a `Stream`, a `VersionedTable`, or a `Table` with a version: name, columns and time column. The log keeps
+            these columns. A window keeps rows for queries that start later, whether or not a query needs them; None =
+            only rows that the running queries need. No filter
     frame   streaming DataFrame with at least these columns
     key     the column or columns by which rows are partitioned; the equalities of each query must make the keys of its
             streams equal
@@ -41,6 +47,13 @@ class Source:
     stream: Stream
     frame: DataFrame
     key: str | Sequence[str]
+
+    @property
+    def plain(self) -> Source:
+        """The source with plain changes in place of envelopes of Debezium."""
+        if not isinstance(self.stream, Table) or self.stream.ops != "debezium":
+            return self
+        return Source(*plain_changes(self.stream, self.frame), self.key)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -64,49 +77,53 @@ class HubStreams:
             raise SparkJoinError(f"a hub has 2 streams or more, not {len(given)}")
         if len({len(keys) for keys in self.keys.values()}) > 1:
             raise SparkJoinError(f"the keys of all streams of a hub have as many columns, not {self._listed()}")
-        kinds = {source.stream.name: source.stream.type_of(str(source.stream.time)) for source in given}
+        kinds = {
+            source.stream.name: source.stream.type_of(source.stream.time)
+            for source in given
+            if source.stream.time is not None
+        }
         if len(set(kinds.values())) > 1:
             raise SparkJoinError(
                 "the time columns of all streams of a hub have one type, not"
                 f" {', '.join(f'{name} {kind}' for name, kind in kinds.items())}; convert them"
             )
-        self.sources = Sources([source.stream for source in given], place="Hub")
-        streams = [replace(source.stream, window=Range(0)) for source in given]
-        first, *others = ([_quoted(name, column) for column in keys] for name, keys in self.keys.items())
-        self.base = Query(streams, [_equality(first, other) for other in others])
-        kind = self.base.time_type
-        windows = [window_of(source.stream, kind) if source.stream.window is not None else None for source in given]
-        self.spans: tuple[int | None, ...] = tuple(
-            0 if window is None else window.size if window.kind == WindowKind.RANGE else None for window in windows
+        self.sources = Sources([source.stream for source in given], place="Hub", alone=True)
+        plain = [source.plain for source in given]
+        self.frames = {source.stream.name: source.frame for source in plain}
+        self._tables = {source.stream.name: source.stream for source in plain if isinstance(source.stream, KeyedInput)}
+        streams = [
+            source.stream if isinstance(source.stream, Table) else replace(source.stream, window=Range(0))
+            for source in plain
+            if not isinstance(source.stream, VersionedTable)
+        ]
+        if not streams:
+            raise SparkJoinError("a hub has a stream or a Table beside its versioned tables")
+        quoted = {name: [_quoted(name, column) for column in keys] for name, keys in self.keys.items()}
+        first, *others = (quoted[stream.name] for stream in streams)
+        versioned = [source.stream for source in plain if isinstance(source.stream, VersionedTable)]
+        at = None if streams[0].time is None else _quoted(streams[0].name, streams[0].time)
+        self.base = Query(
+            streams,
+            [_equality(first, other) for other in others],
+            as_of=[AsOf(table, [_equality(first, quoted[table.name])], at=at) for table in versioned],
         )
+        check_tables(self.base)
+        kind = self.base.time_type
+        self.spans = tuple(None if source.stream.name in self._tables else _span(source, kind) for source in given)
 
     def check(self, name: str, query: Query) -> None:
         """Raise QueryError for a query that cannot run on these streams."""
         if not isinstance(query, Query):
             raise QueryError(f"query {name!r}: a hub runs an eddy.Query, not {type(query).__name__}")
-        check_all_rows(query, f"query {name!r}: a hub")
-        if query.aggregation is not None:
-            if query.aggregation.window is None:
-                raise QueryError(
-                    f"query {name!r}: the groups of a hub are those of windows, and these aggregates change for ever:"
-                    " give the query a group_window, in SQL GROUP BY TUMBLE, HOP or SESSION; or run it as a streaming"
-                    " join of its own (eddy.spark.join), whose groups are a changelog"
-                )
-            try:
-                grouped_join(query)
-            except SparkJoinError as problem:
-                raise QueryError(f"query {name!r}: {problem}") from problem
-        if query.branches:
+        below = [stream.place for stream in query.streams if stream.source is not None]
+        if below:
             raise QueryError(
-                f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"
-                " (eddy.spark.join)"
+                f"query {name!r}: {below[0]} has the rows of a query, and a hub has no queries over queries; run this"
+                " query as a join of its own over the published results"
             )
-        if len(query.streams) == 1:
-            raise QueryError(
-                f"query {name!r}: a hub joins streams, and the query has one; filter and select its rows with Spark,"
-                " frame.where(…).select(…)"
-            )
+        check_counts_late(query, f"query {name!r}: a hub")
         self.sources.check(query)
+        check_tables(self.served(query))
         check_failed_plainly(query, f"query {name!r}: a hub keeps failed rows for Hub.failed(), or counts them")
         for stream in query.streams:
             if isinstance(stream.window, Rows):
@@ -120,9 +137,34 @@ class HubStreams:
                 " a hub joins rows of one key only; add the equality, or start the query on a hub with other keys"
             )
 
+    def served(self, query: Query) -> Query:
+        """Return a query as it reads the log, which says of each change of a table what it does."""
+        inputs: dict[str, Stream] = {}
+        for stream in query.streams:
+            table, schema = self._tables.get(stream.name), stream.schema
+            if isinstance(stream, VersionedTable) and table is not None:
+                inputs[stream.name] = replace(stream, ops=table.ops, late="count")
+            elif isinstance(stream, Table) and isinstance(table, Table):
+                assert table.version is not None
+                if table.version not in schema.names:
+                    schema = schema.append(table.schema.field(table.version))
+                inputs[stream.name] = replace(
+                    stream,
+                    schema=schema,
+                    ops="column",
+                    version=table.version,
+                    tombstones=table.tombstones,
+                    late="count",
+                )
+        return query.with_inputs(inputs) if inputs else query
+
     def _equal_keys(self, query: Query) -> bool:
+        if len(query.streams) == 1:
+            return True
         by_stream = {stream.name: self.keys[stream.name] for stream in query.streams}
-        candidates = [key_class.columns for key_class in query.classes if by_stream.keys() <= key_class.columns.keys()]
+        candidates = [
+            key_class.columns for key_class in query.partition_classes if by_stream.keys() <= key_class.columns.keys()
+        ]
 
         def equal(columns: dict[str, tuple[str, ...]]) -> bool:
             return any(all(columns[name] in candidate[name] for name in columns) for candidate in candidates)
@@ -145,11 +187,21 @@ class HubStreams:
             raise SparkJoinError(f"at_time={value!r} is no event time of type {self.base.time_type}") from problem
 
 
+def _span(source: Source, kind: pa.DataType | None) -> int | None:
+    """Return the ticks for which rows of a stream are always kept; None = for ever."""
+    if source.stream.window is None:
+        return 0
+    window = window_of(source.stream, kind)
+    return window.size if window.kind == WindowKind.RANGE else None
+
+
 def _check(source: Source) -> None:
     """Raise SparkJoinError for a source whose parts do not fit together."""
     stream = source.stream
     where = f"stream {stream.name!r}"
-    if stream.time is None:
+    if stream.late is not None:
+        raise SparkJoinError(f"{where}: leave late out: a hub only counts late rows")
+    if stream.time is None and not isinstance(stream, Table):
         raise SparkJoinError(f"{where} has no time column; a hub needs one of each stream: Stream(…, time=…)")
     if not isinstance(stream.window, Range | Unbounded | None):
         raise SparkJoinError(f"{where}: the window of a stream of a hub is a Range or Unbounded, not {stream.window}")

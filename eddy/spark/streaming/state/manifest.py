@@ -31,7 +31,7 @@ from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from stairs.storage.parts import Parts, Plain
 
-VERSION = 12
+VERSION = 13
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")

@@ -33,6 +33,7 @@ from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
 from eddy.spark.streaming.worker.node import WorkerNode
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy, PolicyTask
 from eddy.spark.transports.inputs import StreamInput
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
 
 PATIENCE_S = 5.0
@@ -107,8 +108,12 @@ class Engines:
 
     @cached_property
     def sources(self) -> Sources:
-        """The streams of a hub."""
-        return Sources([Stream(stream.name, stream.schema, time=stream.time) for stream in self.job.query.streams])
+        """The streams and tables of a hub."""
+        inputs = [
+            stream if isinstance(stream, KeyedInput) else Stream(stream.name, stream.schema, time=stream.time)
+            for stream in self.job.query.streams
+        ]
+        return Sources(inputs, alone=True)
 
     def holding(self) -> Holding:
         """Return the engines of the process."""

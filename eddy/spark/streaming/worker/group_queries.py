@@ -3,7 +3,7 @@
 The position of a row is its micro-batch. The driver decides on versions; this module only assigns results to them. A
 join begins empty if all its versions start fresh with the micro-batch. Otherwise a join begins with the rows of the
 log, and is loaded again whenever it has to grow. So the state of the engine depends only on the log and on the versions
-in force, and not on its earlier states.
+in force, and not on its earlier states. Some versions have a join alone (`lone_group_join.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.queries.combinations import PushedCombinations
 from eddy.queries.family import Family, family_key
 from eddy.queries.reader import Reader
 from eddy.queries.sources import POSITION, Sources, one_batch
@@ -23,39 +22,40 @@ from eddy.queries.version import Drain, Version
 from eddy.query.query import Query
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.streaming.worker.lone_group_join import Given, LoneGroupJoin, Rows, Times
 from eddy.spark.streaming.worker.tasks import VersionTask
 
-Rows = Mapping[str, pa.RecordBatch | None]
+
+def in_one_batch(rows: pa.Table) -> pa.RecordBatch | None:
+    """Return rows of a micro-batch in one batch, None without any. Raises InputError if a column exceeds 2 GiB."""
+    return one_batch(rows, "make smaller micro-batches")
 
 
 class VersionResults(NamedTuple):
     """Results of a version in one push.
 
     key     of the version
-    rows    the number of each result among the combinations that were found
+    first   the micro-batch of the first component of each result, None for a version with a join alone
     failed  the rows that fail (`eddy.results.failed_rows.FAILED`)
     """
 
     key: str
     results: pa.Table
-    combinations: PushedCombinations
-    rows: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64] | None
     failed: tuple[pa.RecordBatch, ...] = ()
-
-    @property
-    def first(self) -> npt.NDArray[np.int64]:
-        """The micro-batch of the first component of each result."""
-        return self.combinations.first[self.rows]
 
 
 class GroupQueries:
     """The joins of one key group, which several versions may share."""
 
-    def __init__(self, sources: Sources, options: EngineOptions) -> None:
-        self._sources = sources
-        self._options = options
+    def __init__(self, sources: Sources, options: EngineOptions, times: Times) -> None:
+        self._sources, self._options, self._times = sources, options, times
         self._families: dict[Hashable, Family] = {}
         self._readers: dict[str, Reader[Family]] = {}
+        self._alone: dict[str, LoneGroupJoin] = {}
+        """By version with a join alone, its join."""
+        self._answers: list[VersionResults] = []
+        """The answers with which versions have begun, and that are still to be given."""
 
     def adapt(
         self,
@@ -70,6 +70,7 @@ class GroupQueries:
         watermark  watermark after these rows
         """
         wanted = {task.key for task, _ in versions}
+        self._alone = {key: join for key, join in self._alone.items() if key in wanted}
         for key in [key for key in self._readers if key not in wanted]:
             del self._readers[key]
         kept = set(self._readers.values())
@@ -77,7 +78,14 @@ class GroupQueries:
             family.keep([candidate for candidate in family.readers if candidate in kept])
         self._families = {key: family for key, family in self._families.items() if family.readers}
         grown: set[Family] = set()
+        begun: list[str] = []
         for task, query in versions:
+            if task.alone:
+                if task.key not in self._alone:
+                    self._alone[task.key] = LoneGroupJoin(task, query, self._options, self._times)
+                    if task.wakes or task.start < batch:
+                        begun.append(task.key)
+                continue
             if task.key not in self._readers and self._take_in(task, query, batch):
                 grown.add(self._readers[task.key].family)
             member = self._readers[task.key]
@@ -86,11 +94,15 @@ class GroupQueries:
                 grown.add(member.family)
         for family in self._families.values():
             family.bounds_changed()
-        if grown:
+        if grown or begun:
             logged = rows()
             for family in grown:
                 family.fill(logged, 0, watermark)
-        return bool(grown)
+            for key in begun:
+                answer = self._alone[key].begin(logged, batch, watermark)
+                if answer is not None:
+                    self._answers.append(VersionResults(key, answer[0], None, answer[1]))
+        return bool(grown or begun)
 
     def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:
         """Add a version to its join; return whether the join has grown."""
@@ -112,7 +124,7 @@ class GroupQueries:
         watermark   event time below which no later row comes
         """
         position, keys = pa.scalar(batch, pa.int64()), {holder: key for key, holder in self._readers.items()}
-        batches = {name: one_batch(table, "make smaller micro-batches") for name, table in rows.items()}
+        batches = {name: in_one_batch(table) for name, table in rows.items()}
         placed = {
             name: batch.append_column(POSITION, pa.repeat(position, len(batch)))
             for name, batch in batches.items()
@@ -124,24 +136,53 @@ class GroupQueries:
             for member in family.readers:
                 chosen, failed = shares.rows(member), shares.failed(member)
                 if len(chosen) or failed:
-                    yield VersionResults(keys[member], shares.table(member), combinations, chosen, failed)
+                    yield VersionResults(keys[member], shares.table(member), combinations.first[chosen], failed)
+        for key, join in self._alone.items():
+            if not join.changing:
+                yield from _given(key, join.push(batches, watermark))
+
+    @property
+    def changing(self) -> bool:
+        """Whether a version has a changelog."""
+        return any(join.changing for join in self._alone.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait for a version until the watermark has passed them."""
+        return any(join.waits for join in self._alone.values())
+
+    def pass_rows(self, waited: Rows, rows: Rows, before: int | None, after: int | None) -> Iterator[VersionResults]:
+        """Insert the rows of a micro-batch that the watermark passes, for the versions with changelogs.
+
+        waited   rows of the log that the watermark passes on its way from `before` to `after`
+        rows     rows of the micro-batch
+        """
+        answers, self._answers = self._answers, []
+        yield from answers
+        for key, join in self._alone.items():
+            if join.changing:
+                yield from _given(key, join.pass_rows(waited, rows, before, after))
 
     # The runtimes, which are spilled to files while all other state stays in the process
 
     @property
+    def _joins(self) -> list[Family | LoneGroupJoin]:
+        return [*self._families.values(), *self._alone.values()]
+
+    @property
     def runtimes(self) -> dict[Hashable, Runtime]:
-        """The join of each family."""
-        return {family: family.runtime for family in self._families.values() if family.runtime is not None}
+        """The runtime of each join."""
+        return {join: join.runtime for join in self._joins if join.runtime is not None}
 
     def release(self) -> None:
-        """Release all joins; `resume` must return them before the next use."""
-        for family in self._families.values():
-            family.runtime = None
+        """Release all runtimes; `resume` must return them before the next use."""
+        for join in self._joins:
+            join.runtime = None
 
     def resume(self, runtimes: Mapping[Hashable, Runtime]) -> None:
-        """Take the joins back."""
-        for family in self._families.values():
-            family.runtime = runtimes.get(family)
+        """Take the runtimes back."""
+        for join in self._joins:
+            join.runtime = runtimes.get(join)
 
     def trim(self) -> None:
         """Free the states that the next pushes can rebuild; see `Runtime.trim`."""
@@ -180,10 +221,22 @@ class GroupQueries:
         return next((text for runtime in self._runtimes if (text := runtime.reason) is not None), None)
 
     @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before there are results without further rows, None without."""
+        return min((join.due for join in self._alone.values() if join.due is not None), default=None)
+
+    @property
     def late_counts(self) -> dict[str, int]:
-        """Number of rows that a join treated as late, by stream; late rows were separated before the join."""
+        """Number of rows that a join treated as late, by stream: late rows were separated before the join, and the
+        joins of a table have the same stale changes."""
         counts = dict.fromkeys(self._sources.graph.names, 0)
         for runtime in self._runtimes:
             for name, count in runtime.late_counts.items():
-                counts[name] += count
+                counts[name] = max(counts[name], count)
         return counts
+
+
+def _given(key: str, given: Given) -> Iterator[VersionResults]:
+    results, failed = given
+    if len(results) or failed:
+        yield VersionResults(key, results, None, failed)

@@ -7,7 +7,7 @@ engine is loaded from the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 
 
-class _Arrival(NamedTuple):
+class SegmentRows(NamedTuple):
     """Rows of one segment that are not late, ascending in arrival order from position `first`."""
 
     first: int
@@ -70,7 +70,7 @@ class PartitionJoin:
         """Results of the one query of a join."""
         self._late, self._failed = TaskLateRows(job.query, task.late_below), FailedRows()
         self._sampler = StreamSampler(job.query, task.steps)
-        self._timed = job.query.graph.timed
+        self._timed, self._waits = job.query.graph.timed, job.waits
 
     def run(self) -> PartitionReport:
         """Join all key groups of the partition."""
@@ -120,9 +120,10 @@ class PartitionJoin:
             results = 0
             to_come = sum(arrival.rows.num_rows for arrival in arrivals)
             # Without new rows, the watermark alone makes waiting rows certain.
-            for pushed in pushes(job, arrivals) if arrivals else ({},):
+            for pushed in self._pushes(arrivals):
                 to_come -= sum(table.num_rows for table in pushed.values())
                 results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
+            results += self._push_passed(runtime, group_task, arrivals)
             tables = job.query.tables_changing
             lost = {name: n for name, n in runtime.late_counts.items() if n and name not in tables}
             if lost:
@@ -206,6 +207,13 @@ class PartitionJoin:
         self._failed.add(engine.failed().to_batches())
         return results.num_rows
 
+    def _pushes(self, arrivals: Sequence[SegmentRows]) -> Iterable[dict[str, pa.Table]]:
+        return pushes(self._job, arrivals) if arrivals else ({},)
+
+    def _push_passed(self, engine: Engine, group_task: GroupTask, arrivals: Sequence[SegmentRows]) -> int:
+        """Join rows for those queries of a hub for which rows wait; return the number of results."""
+        return 0
+
     def _count_stale(self, group: int, stale: Mapping[str, int]) -> int:
         """Count stale changes by their table, those of several groups once; return their number."""
         counted = 0
@@ -221,7 +229,7 @@ class PartitionJoin:
         # Rows that leave their windows take results back, whether or not others come.
         return -FOREVER if self._job.changing and self._timed else engine.due
 
-    def _arrivals(self, group_task: GroupTask) -> tuple[list[_Arrival], int]:
+    def _arrivals(self, group_task: GroupTask) -> tuple[list[SegmentRows], int]:
         """Return the group's rows that join now, ascending by first position, and the number of late rows."""
         job, arrivals, late = self._job, [], 0
         for segment in group_task.segments:
@@ -234,19 +242,19 @@ class PartitionJoin:
                 if too_late.num_rows:
                     late += too_late.num_rows
                     self._late.note(segment, too_late)
-            if job.waits:
+            if self._waits:
                 rows = passed(job, segment.stream, rows, None, self._task.watermark)
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
-                arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))
-        if job.waits and group_task.before is not None:
+                arrivals.append(SegmentRows(0 if positions is None else int(positions[0]), segment.stream, rows))
+        if self._waits and group_task.before is not None:
             waited = self._state.waiting_rows(group_task.group, self._task.forgotten, self._task.watermark)
-            arrivals += [_Arrival(0, stream, rows) for stream, rows in waited]
+            arrivals += [SegmentRows(0, stream, rows) for stream, _, rows in waited]
         return sorted(arrivals, key=lambda arrival: (arrival.first, arrival.stream)), late
 
 
-def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:
-    """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend.
+def pushes(job: Job, arrivals: Sequence[SegmentRows]) -> Iterator[dict[str, pa.Table]]:
+    """Yield rows as pushes; `arrivals` ascend.
 
     In a changelog, the rows of a micro-batch are one push: its results are the difference between two answers.
     """
@@ -256,6 +264,11 @@ def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Tabl
             rows.setdefault(job.query.streams[stream].name, []).append(batch)
         yield {name: pa.Table.from_batches(batches) for name, batches in rows.items()}
         return
+    yield from merged(job, arrivals)
+
+
+def merged(job: Job, arrivals: Sequence[SegmentRows]) -> Iterator[dict[str, pa.Table]]:
+    """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend."""
     merger = Merger(job)
     made = (pushed for first, stream, rows in arrivals for pushed in merger.add(first, stream, rows))
     for pushed in chain(made, merger.finish()):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.queries.sources import POSITION
+from eddy.spark.partitioning.engine import signed
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Loan
-from eddy.spark.streaming.worker.group_queries import GroupQueries, Rows, VersionResults
+from eddy.spark.streaming.worker.group_queries import GroupQueries, VersionResults, in_one_batch
 from eddy.spark.streaming.worker.kept_engine import Engine
+from eddy.spark.streaming.worker.lone_group_join import Rows
 from eddy.spark.streaming.worker.output_files import ResultFile
-from eddy.spark.streaming.worker.partition_join import PartitionJoin
+from eddy.spark.streaming.worker.partition_join import PartitionJoin, SegmentRows, merged
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
     NEW,
@@ -42,6 +47,7 @@ class _VersionFiles:
         if self._alone is None:
             self._files.write(part.results)
         else:
+            assert part.first is not None  # a version with a join alone does not drain
             is_alone = part.first >= batch
             self._files.write(part.results.filter(pa.array(~is_alone)))
             self._alone.write(part.results.filter(pa.array(is_alone)))
@@ -59,11 +65,15 @@ class QueriesJoin(PartitionJoin):
     def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
         super().__init__(engines, task, known)
         assert task.versions is not None
+        self._waits = False  # `_push_passed` has the rows that the watermark passes
         self._versions = [(version, engines.queries[version.key]) for version in task.versions]
         self._names = {version.key: version.query for version, query in self._versions if query.failed != "count"}
         self._files = {
             version.key: _VersionFiles(
-                version, task.partition, spark_schema(query.output_schema), engines.locations.keep
+                version,
+                task.partition,
+                spark_schema(signed(query.output_schema, version.output)),
+                engines.locations.keep,
             )
             for version, query in self._versions
         }
@@ -81,10 +91,15 @@ class QueriesJoin(PartitionJoin):
         report.versions = closed
         return report
 
+    def _times(self, rows: pa.RecordBatch, stream: str) -> npt.NDArray[np.int64]:
+        times = self._job.positions(rows, self._job.query.index(stream))
+        assert times is not None  # each stream of a hub has a time column
+        return times
+
     def _engine(self, group_task: GroupTask, loan: Loan) -> tuple[Engine, str]:
         source = NEW if group_task.before is None else loan.source
         if loan.runtime is None:
-            loan.runtime = GroupQueries(self._engines.sources, self._job.options)
+            loan.runtime = GroupQueries(self._engines.sources, self._job.options, self._times)
             if group_task.before is not None:
                 source = LOADED
                 self._log_loading(group_task)
@@ -101,8 +116,32 @@ class QueriesJoin(PartitionJoin):
 
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         assert isinstance(engine, GroupQueries)
+        return self._write(engine.push(pushed, self._task.batch, watermark))
+
+    def _pushes(self, arrivals: Sequence[SegmentRows]) -> Iterable[dict[str, pa.Table]]:
+        # Of tables only changelogs have rows.
+        tables = self._job.query.tables_changing
+        of_streams = [arrival for arrival in arrivals if self._job.query.streams[arrival.stream].name not in tables]
+        return merged(self._job, of_streams) if of_streams else ({},)
+
+    def _push_passed(self, engine: Engine, group_task: GroupTask, arrivals: Sequence[SegmentRows]) -> int:
+        assert isinstance(engine, GroupQueries)
+        if not engine.changing:
+            return 0
+        before, after = self._task.forgotten, self._task.watermark
+        waited: Rows = {}
+        if group_task.before is not None and engine.waits:
+            waited = self._state.placed_waiting(group_task.group, before, after, POSITION)
+        parts: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        for arrival in arrivals:
+            parts[self._job.query.streams[arrival.stream].name].append(arrival.rows)
+        rows = {name: in_one_batch(pa.Table.from_batches(batches)) for name, batches in parts.items()}
+        return self._write(engine.pass_rows(waited, rows, self._given(before), self._given(after)))
+
+    def _write(self, parts: Iterable[VersionResults]) -> int:
+        """Write results of versions; return their number."""
         count = 0
-        for part in engine.push(pushed, self._task.batch, watermark):
+        for part in parts:
             if part.failed and part.key in self._names:
                 self._failed.add(part.failed, self._names[part.key])
             self._files[part.key].write(part, self._task.batch)
@@ -110,4 +149,4 @@ class QueriesJoin(PartitionJoin):
         return count
 
     def _due(self, engine: Engine) -> int | None:
-        return None
+        return engine.due

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -55,18 +55,15 @@ class StateLoader:
             rows[i].setdefault(number, []).append(batch)
         tables = {}
         for i, (stream, links) in enumerate(zip(self._job.query.streams, rows, strict=True)):
-            parts = [pa.Table.from_batches(batches) for batches in links.values()]
-            if self._job.tied(i):
-                # A link has the rows of one micro-batch, or no two rows of one key and time.
-                parts = [sort_ties(self._job, i, part) for part in parts]
+            parts = [self._in_order(i, batches) for batches in links.values()]
             if parts:
                 tables[stream.name] = pa.concat_tables(parts)
         runtime.load(tables, watermark=watermark)
 
     def waiting_rows(
         self, group: int, watermark: int | None, after: int | None
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the stream and the rows of a group's chain that have waited, and that a watermark passes now.
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Yield the stream, the batch of their link, and rows of a group's chain that a watermark passes now.
 
         watermark   the watermark before, None if it was unknown;  after   the watermark now
         """
@@ -74,22 +71,41 @@ class StateLoader:
             return
 
         def may_pass(segment: Segment) -> bool:
-            waited = self._job.sequence[segment.stream] is not None
-            return waited and (watermark is None or segment.last > watermark) and segment.first <= after
+            ordered = self._job.sequence[segment.stream] is not None
+            return ordered and (watermark is None or segment.last > watermark) and segment.first <= after
 
-        for stream, _, batch in self._rows(group, may_pass):
+        for stream, number, batch in self._rows(group, may_pass):
             rows = passed(self._job, stream, batch, watermark, after)
             if len(rows):
-                yield stream, rows
+                yield stream, number, rows
 
     def placed_rows(self, group: int, column: str) -> dict[str, pa.RecordBatch | None]:
         """Return all rows of a group's chain by stream, None without rows.
 
         column   an additional column, int64: the micro-batch of a row, or a later one of its link
         """
-        rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
-        for stream, number, batch in self._rows(group):
-            rows[stream].append(batch.append_column(column, pa.repeat(pa.scalar(number, pa.int64()), len(batch))))
+        return self._placed(self._rows(group), column)
+
+    def placed_waiting(
+        self, group: int, watermark: int | None, after: int | None, column: str
+    ) -> dict[str, pa.RecordBatch | None]:
+        """Return `waiting_rows` in the form of `placed_rows`."""
+        return self._placed(self.waiting_rows(group, watermark, after), column)
+
+    def _placed(
+        self, parts: Iterable[tuple[int, int, pa.RecordBatch]], column: str
+    ) -> dict[str, pa.RecordBatch | None]:
+        links: list[dict[int, list[pa.RecordBatch]]] = [{} for _ in self._schemas]
+        for stream, number, batch in parts:
+            links[stream].setdefault(number, []).append(batch)
+        rows = [
+            [
+                batch.append_column(column, pa.repeat(pa.scalar(number, pa.int64()), len(batch)))
+                for number, batches in of_stream.items()
+                for batch in self._in_order(stream, batches).to_batches()
+            ]
+            for stream, of_stream in enumerate(links)
+        ]
         names = [stream.name for stream in self._job.query.streams]
         return {
             name: one_batch(pa.Table.from_batches(batches), "use shorter windows or more key groups")
@@ -97,6 +113,11 @@ class StateLoader:
             else None
             for name, batches in zip(names, rows, strict=True)
         }
+
+    def _in_order(self, stream: int, link: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return the rows of a stream in a link, which are those of one micro-batch, or no two of one key and time."""
+        table = pa.Table.from_batches(link)
+        return sort_ties(self._job, stream, table) if self._job.tied(stream) else table
 
     def _rows(
         self, group: int, wanted: Callable[[Segment], bool] = lambda _: True

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eddy.spark.hops.hops import Hops
+from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
@@ -52,6 +53,9 @@ class VersionTask:
     staging  directory of result files; None = results are only counted
     splits   whether results of rows of this micro-batch alone go to separate files
     query    the name of its query
+    alone    whether it has a join alone in each key group
+    output   the form of its results
+    wakes    whether it has rows from before its start, so that it may have results there without further rows
     """
 
     key: str
@@ -62,6 +66,9 @@ class VersionTask:
     staging: Path | None
     splits: bool
     query: str = ""
+    alone: bool = False
+    output: JoinOutput = "append"
+    wakes: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""The join of one version of a hub in one key group, with a runtime of its own.
+
+Other versions take their results from a join that many share, by the micro-batches of components. Here that says too
+little: a row without a partner depends on rows that it does not contain, and a result that ends has two places. So such
+a version has a `Runtime`, which has had all changes of tables, and the rows of streams from its first micro-batch on,
+or, after a warm start, all rows that the log keeps.
+
+The rows of a changelog join when the watermark has passed them, as in a streaming join with one query (`Job.waits`).
+Until then they wait in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.queries.sources import POSITION
+from eddy.query.query import Query
+from eddy.runtime import Runtime
+from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.streaming.worker.tasks import VersionTask
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
+from stairs.graph import FOREVER
+
+Times = Callable[[pa.RecordBatch, str], npt.NDArray[np.int64]]
+"""Returns the event times of rows of a stream in ticks."""
+Rows = Mapping[str, pa.RecordBatch | None]
+"""Rows by stream, those of the log with their micro-batches."""
+Given = tuple[pa.Table, tuple[pa.RecordBatch, ...]]
+"""Results of a push, and the rows that fail."""
+
+
+class LoneGroupJoin:
+    """The join of one version.
+
+    query     the query of the version
+    runtime   None while it is in a file
+    changing  whether its results are a changelog: the rows of a micro-batch are one push
+    waits     whether rows of streams wait until the watermark has passed them
+    """
+
+    def __init__(self, task: VersionTask, query: Query, options: EngineOptions, times: Times) -> None:
+        self._task, self._times = task, times
+        self.query = query
+        self.runtime: Runtime | None = replace(options, output=task.output).runtime(query)
+        self.changing = task.output == "changelog"
+        self._timed = query.graph.timed
+        self.waits = self.changing and self._timed
+
+    @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before there are results without further rows, None without."""
+        assert self.runtime is not None
+        # Rows that leave their windows take results back, whether or not others come.
+        return -FOREVER if self.waits else self.runtime.due
+
+    def begin(self, logged: Rows, batch: int, watermark: int | None) -> Given | None:
+        """Begin with the rows that the version has had; return its answer if it starts with one.
+
+        logged     all rows of the log
+        watermark  watermark after these rows
+        """
+        assert self.runtime is not None
+        rows = self._had(logged, -FOREVER, watermark)
+        if self.changing and self._task.start == batch:
+            return self._push(rows, watermark)
+        # Its results so far have been given.
+        self.runtime.load(rows, watermark=watermark if self._timed else None)
+        return None
+
+    def push(self, rows: Rows, watermark: int | None) -> Given:
+        """Take rows of a micro-batch, whose results do not wait."""
+        return self._push(self._had(rows), watermark)
+
+    def pass_rows(self, waited: Rows, rows: Rows, before: int | None, after: int | None) -> Given:
+        """Take the rows that the watermark has passed.
+
+        waited   rows of the log that the watermark passes on its way from `before` to `after`
+        rows     rows of the micro-batch
+        """
+        passed = self._had(waited, before, after) if self.waits else {}
+        for name, table in self._had(rows, -FOREVER, after).items():
+            passed[name] = pa.concat_tables([passed[name], table]) if name in passed else table
+        return self._push(passed, after)
+
+    def _push(self, rows: Mapping[str, pa.Table], watermark: int | None) -> Given:
+        assert self.runtime is not None
+        results = self.runtime.push(rows, watermark=watermark if self._timed else None, atomic=self.changing)
+        return results, tuple(self.runtime.failed().to_batches())
+
+    def _had(self, rows: Rows, before: int | None = None, after: int | None = None) -> dict[str, pa.Table]:
+        """Return the rows that the version may use, in the columns of the query: all changes of tables; of the rows of
+        streams that wait those of some event times."""
+        chosen = {}
+        for stream in self.query.streams:
+            batch, columns = rows.get(stream.name), stream.schema.names
+            if batch is None:
+                continue
+            if isinstance(stream, KeyedInput):
+                columns = columns if stream.ops is None else [*columns, OP_COLUMN]
+            else:
+                if POSITION in batch.schema.names and not self._task.warm:
+                    batch = batch.filter(pc.greater_equal(batch.column(POSITION), self._task.start))
+                if self.waits:
+                    times = self._times(batch, stream.name)
+                    low, high = -FOREVER if before is None else before, -FOREVER if after is None else after
+                    batch = batch.filter(pa.array((times > low) & (times <= high)))
+            if len(batch):
+                chosen[stream.name] = pa.Table.from_batches([batch.select(columns)])
+        return chosen
