@@ -92,6 +92,7 @@ class BranchReference:
     kind    "left", "semi", "anti" or "inner"
     ranges  the RANGE of R and of S
     shown   the column of R in results; the one of S is v
+    keep    the filter of both streams
     """
 
     kind: str
@@ -100,12 +101,19 @@ class BranchReference:
     warm: bool = False
     stop: int | None = None
     shown: str = "v"
+    keep: Callable[[Row], bool] = always
 
     def _rows(self, batches: Batches) -> tuple[list[tuple[int, Row]], list[tuple[int, Row]]]:
         """Return the rows that the version may use, with their micro-batches."""
         first = 0 if self.warm else self.start
         left, right = (
-            [(number, row) for number, rows in enumerate(batches[name]) if number >= first for row in rows]
+            [
+                (number, row)
+                for number, rows in enumerate(batches[name])
+                if number >= first
+                for row in rows
+                if self.keep(row)
+            ]
             for name in "RS"
         )
         return left, right

@@ -207,7 +207,10 @@ def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path
         (eddy.Query(by_value, ["R.k = S.k"], lateness=5), "lateness belongs"),
         (eddy.Query(by_value[:1], branches=[eddy.Branch(by_value[1:], ["R.k = S.v"], "anti")]), "keys of its streams"),
         (eddy.Query([*by_value[:1], eddy.Table("S", SCHEMA, key="k", version="t")], ["R.k = S.k"]), "is a stream of"),
-        (eddy.Query(by_value[:1], as_of=[eddy.AsOf(versioned, ["R.k = S.k"])]), "is a stream of the hub, and a versioned table"),
+        (
+            eddy.Query(by_value[:1], as_of=[eddy.AsOf(versioned, ["R.k = S.k"])]),
+            "is a stream of the hub, and a versioned table",
+        ),
         (
             eddy.Query([eddy.Stream("R", SCHEMA), eddy.Stream("S", eddy.Query(by_value[:1]))], ['R.k = S."R.k"']),
             "of a query",

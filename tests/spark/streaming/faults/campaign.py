@@ -23,7 +23,17 @@ from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.as_of_workload import AsOfWorkload
 from tests.spark.streaming.faults.daemon import PARENTS, TRAPS
 from tests.spark.streaming.faults.driver import REGROUPED
-from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, counted_results, on_time, versions
+from tests.spark.streaming.faults.hub_program import (
+    KINDS_OF,
+    NAMES,
+    HubProgram,
+    Journal,
+    counted_results,
+    on_time,
+    output_of,
+    results_alone,
+    versions,
+)
 from tests.spark.streaming.faults.object_driver import SERVER
 from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
@@ -113,9 +123,13 @@ class HubCampaign(Campaign):
 
     def _expected(self, workload: FaultsWorkload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         program, journal = HubProgram(self.seed), Journal(root)
-        rows, late = on_time(workload)
+        rows, late, marks = on_time(workload)
         results: Counter[Result] = Counter()
         for name in NAMES:
+            if name in KINDS_OF:
+                alone = results_alone(program, journal, name, rows, marks)
+                results.update({(name, *result): count for result, count in alone.items()})
+                continue
             for version in versions(program, journal, name, rows):
                 results.update({(name, *result): count for result, count in version.results(rows).items()})
         return results, late
@@ -124,8 +138,10 @@ class HubCampaign(Campaign):
         results: Counter[Result] = Counter()
         for name in NAMES:
             tables = [pq.ParquetFile(path).read() for path in sorted((root / "out" / name).glob("batch=*/*.parquet"))]
-            results.update({(name, *result): count for result, count in counted_results(tables).items()})
-        return results
+            for row, count in counted_results(tables).items():
+                (sign, *result) = row if output_of(name) == "changelog" else ("+I", *row)
+                results[name, *result] += count if sign in ("+I", "+U") else -count
+        return Counter({result: count for result, count in results.items() if count})
 
 
 class TablesCampaign(Campaign):

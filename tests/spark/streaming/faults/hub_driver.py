@@ -18,7 +18,7 @@ from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
 from tests.spark.streaming.faults.driver import ProgramRun, Unexplained, main
-from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal
+from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, output_of
 from tests.spark.streaming.faults.workload import SCHEMA, SPARK_SCHEMA, STREAMS
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class HubDriver(ProgramRun):
                         self._given[name] += 1
                         self._note_given("restart")
                 assert newest is not None
-                hub.start(name, newest.query(self._root), sink, how=how, earlier=earlier)
+                hub.start(name, newest.query(self._root), sink, how=how, earlier=earlier, output=output_of(name))
             elif done == 0:
                 first = elements[0].variant
                 assert first is not None
-                hub.start(name, first.query(self._root), sink)
+                hub.start(name, first.query(self._root), sink, output=output_of(name))
                 self._given[name] += 1
             elif manifest is not None and any(output.file.startswith(f"{name}/") for output in manifest.results):
                 # It ended with the newest micro-batch, whose results may have to be published: start it again.
@@ -99,7 +99,8 @@ class HubDriver(ProgramRun):
                     raise Unexplained(f"query {name} has ended, and its next element is {elements[done]}")
                 variant = elements[done].variant
                 assert variant is not None
-                hub.start(name, variant.query(self._root), sink, warm=elements[done].how == "warm")
+                warm = elements[done].how == "warm"
+                hub.start(name, variant.query(self._root), sink, warm=warm, output=output_of(name))
                 self._given[name] += 1
         trigger: dict[str, Any] = {"availableNow": True}
         if self._config["trigger"] == "processingTime":
@@ -151,7 +152,8 @@ class HubDriver(ProgramRun):
                 if element.verb == "start" and state == "stopped":
                     assert element.variant is not None
                     sink = ParquetSink(self._root / "out" / name)
-                    self._hub.start(name, element.variant.query(self._root), sink, warm=element.how == "warm")
+                    asked, warm = element.variant.query(self._root), element.how == "warm"
+                    self._hub.start(name, asked, sink, warm=warm, output=output_of(name))
                 elif element.verb == "change" and state == "running" and query is not None:
                     assert element.variant is not None
                     query.change(element.variant.query(self._root), how=element.how)  # type: ignore[arg-type]

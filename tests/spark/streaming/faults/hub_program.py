@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,17 @@ import pyarrow as pa
 
 import eddy
 from tests.spark.streaming.faults.workload import LATENESS, SCHEMA, STREAMS, FaultsWorkload, Row, accepted, kept
-from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
+from tests.spark.streaming.hub_reference import (
+    Batches,
+    BranchReference,
+    HubReferenceQuery,
+    HubReferenceVersion,
+    always,
+)
 
-NAMES = ("one", "two", "three")
+KINDS_OF = {"branches": ("semi", "anti"), "left": ("left",), "changes": ("inner",)}
+"""Names of the queries with a join alone, and their kinds; the last one has a changelog."""
+NAMES = ("one", "two", "three", *KINDS_OF)
 KINDS = ("immediate", "delayed-drain", "drain-stream", "graceful", "graceful-drain", "handover")
 SELECT = {f"{stream.lower()}{column}": f"{stream}.{column}" for stream in "RS" for column in "ktv"}
 DRAWN = 40
@@ -31,10 +39,14 @@ DRAWN = 40
 
 @dataclass(frozen=True)
 class HubQueryVariant:
-    """A query: streams with windows, with a filter of streams and one of results or without."""
+    """A query: streams with windows, with a filter of streams and one of results or without.
+
+    kind   that of its `BranchReference`, "" for an inner join that shares its state
+    """
 
     ranges: tuple[tuple[str, int], ...]
     filtered: bool
+    kind: str = ""
 
     def query(self, traps: Path) -> eddy.Query:
         """Return the query; its filters are places for faults."""
@@ -42,7 +54,19 @@ class HubQueryVariant:
         where = eddy.Predicate(partial(accepted, traps=str(traps)), columns=["R.v", "S.v", "S.k"])
         streams = [eddy.Stream(n, SCHEMA, window=eddy.Range(d), time="t", filter=keep) for n, d in self.ranges]
         on = [f"{name}.k = R.k" for name, _ in self.ranges[1:]]
+        if self.kind:
+            select = {"r": "R.v"} if self.kind in ("semi", "anti") else {"r": "R.v", "s": "S.v"}
+            if self.kind == "inner":
+                return eddy.Query(streams, on, select=select)
+            branch = eddy.Branch(streams[1:], on, self.kind)  # type: ignore[arg-type]
+            return eddy.Query(streams[:1], branches=[branch], select=select)
         return eddy.Query(streams, on, select=SELECT, where=where if self.filtered else None)
+
+    def branch(self, start: int, warm: bool) -> BranchReference:
+        """Return the reference of a version with a join alone."""
+        keep = (lambda row: row["v"] & 7 != 3) if self.filtered else always
+        (_, left), (_, right) = self.ranges
+        return BranchReference(self.kind, (left, right), start, warm, keep=keep)
 
     @property
     def asked(self) -> HubReferenceQuery:
@@ -78,26 +102,36 @@ class HubProgram:
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(f"hub {seed}")
-        self.elements = {name: _drawn(chance) for name in NAMES}
+        self.elements = {name: _drawn(chance, name) for name in NAMES}
 
     def variants(self, name: str) -> list[HubQueryVariant]:
         """Return all queries of a name."""
         return list(dict.fromkeys(element.variant for element in self.elements[name] if element.variant is not None))
 
 
-def _drawn(chance: random.Random) -> list[HubElement]:
+def output_of(name: str) -> Any:
+    """Return the form of the results of a query."""
+    return "changelog" if name == "changes" else "append"
+
+
+def _drawn(chance: random.Random, query: str) -> list[HubElement]:
+    alone = KINDS_OF.get(query, ())
+    changes = ("immediate", "handover")[: 2 if output_of(query) == "append" else 1] if alone else KINDS
+    stops = ["immediate stop"] if alone else ["immediate stop", "drain stop"]
+
     def variant() -> HubQueryVariant:
-        names = ("R", "S", "T") if chance.random() < 0.3 else ("R", "S")
-        return HubQueryVariant(tuple((name, chance.randrange(4, 30)) for name in names), chance.random() < 0.5)
+        names = ("R", "S", "T") if chance.random() < 0.3 and not alone else ("R", "S")
+        ranges = tuple((name, chance.randrange(4, 30)) for name in names)
+        return HubQueryVariant(ranges, chance.random() < 0.5, chance.choice(alone) if alone else "")
 
     elements = [HubElement("fresh start", variant())]
     while len(elements) < DRAWN:
         if elements[-1].verb == "stop":
             elements.append(HubElement(chance.choice(["fresh start", "warm start"]), variant()))
         elif chance.random() < 0.2:
-            elements.append(HubElement(chance.choice(["immediate stop", "drain stop"])))
+            elements.append(HubElement(chance.choice(stops)))
         else:
-            elements.append(HubElement(f"{chance.choice(KINDS)} change", variant()))
+            elements.append(HubElement(f"{chance.choice(changes)} change", variant()))
     return elements
 
 
@@ -134,11 +168,13 @@ def _last(lines: list[str]) -> list[str]:
     return list({json.loads(line)[0]: line for line in lines}.values())
 
 
-def on_time(workload: FaultsWorkload) -> tuple[Batches, dict[str, Counter[Row]]]:
-    """Return the rows of each micro-batch that are not late, and the late ones; a hub logs rows before all filters."""
+def on_time(workload: FaultsWorkload) -> tuple[Batches, dict[str, Counter[Row]], list[int | None]]:
+    """Return the rows of each micro-batch that are not late, the late ones, and the watermark after each micro-batch; a
+    hub logs rows before all filters."""
     rows: dict[str, list[list[Mapping[str, Any]]]] = {name: [] for name in STREAMS}
     late: dict[str, Counter[Row]] = {name: Counter() for name in STREAMS}
     greatest, mark = dict.fromkeys(STREAMS, -(10**9)), -(10**9)
+    marks: list[int | None] = []
     for batch in range(workload.batches):
         for name in STREAMS:
             rows[name].append([])
@@ -149,7 +185,32 @@ def on_time(workload: FaultsWorkload) -> tuple[Batches, dict[str, Counter[Row]]]
                     rows[name][-1].append(dict(zip("ktv", row, strict=True)))
                 greatest[name] = max(greatest[name], row[1])
         mark = max(mark, min(greatest.values()) - LATENESS)
-    return rows, late
+        marks.append(mark)
+    return rows, late, marks
+
+
+def results_alone(
+    program: HubProgram, journal: Journal, name: str, batches: Batches, marks: Sequence[int | None]
+) -> Counter[Any]:
+    """Return the results of a query with a join alone: of a changelog those that it adds up to, to the end of each
+    version."""
+    results: Counter[Any] = Counter()
+    waiting, drafts = iter(program.elements[name]), list[BranchReference]()
+    for batch, event in journal.elements(name, 10**9):
+        element = next(waiting)
+        assert element.event == event, (name, batch, event, element)
+        if drafts and drafts[-1].stop is None:
+            drafts[-1] = replace(drafts[-1], stop=batch)
+        if element.variant is not None:
+            drafts.append(element.variant.branch(batch, element.how in ("warm", "handover")))
+    for version in drafts:
+        if output_of(name) == "append":
+            results += version.results(batches, marks)
+            continue
+        end = len(marks) if version.stop is None else version.stop
+        if end > version.start:
+            results += version.answer({stream: parts[:end] for stream, parts in batches.items()}, marks[end - 1])
+    return results
 
 
 def versions(program: HubProgram, journal: Journal, name: str, batches: Batches) -> list[HubReferenceVersion]:
