@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
+from eddy import InputError, QueryError
 from eddy.queries.sources import POSITION, Sources
-from eddy.spark import Hub, Source
+from eddy.spark import Hub, Source, SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.state import compaction
@@ -77,6 +78,22 @@ def test_live_joins_and_those_from_the_log_agree_with_the_nested_loop(seed: int)
     counts: list[dict[str, Counter[Any]]] = [{}, {}]
     sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RS"], alone=True)
     watermarks: list[int | None] = []
+    chains: dict[str, str] = {}
+    """By changelog the one from which it has been handed over."""
+
+    def task(key: str) -> VersionTask:
+        version = references[key]
+        old = (task(chains[key]),) if key in chains else ()
+        return VersionTask(
+            key, 0, version.start, version.warm, None, None, False, "", True, outputs[key], version.warm, old
+        )
+
+    def given(results: dict[str, Counter[Any]], key: str) -> Counter[Any]:
+        """Return what a changelog adds up to, with those from which it has been handed over."""
+        total = Counter(results.get(key, Counter()))
+        if key in chains:
+            total.update(given(results, chains[key]))
+        return total
 
     def logged(until: int) -> dict[str, pa.RecordBatch | None]:
         schema = SCHEMA.append(pa.field(POSITION, pa.int64()))
@@ -91,9 +108,16 @@ def test_live_joins_and_those_from_the_log_agree_with_the_nested_loop(seed: int)
 
     live, drained = GroupQueries(sources, EngineOptions(), times), 0
     for batch in range(10):
+        handed: dict[str, tuple[str, BranchReference]] = {}
         for key, reference in references.items():
-            if reference.stop is None and chance.random() < 0.15:
+            if reference.stop is None and chance.random() < 0.2:
                 references[key] = replace(reference, stop=batch)
+                if outputs[key] == "changelog" and chance.random() < 0.6:
+                    kind = chance.choice(KINDS[1:3] if reference.kind in KINDS[1:3] else ("left", "inner"))
+                    ranges = chance.randrange(5, 40), chance.randrange(5, 40)
+                    handed[str(len(references) + len(handed))] = key, BranchReference(kind, ranges, batch, warm=True)
+        for key, (old, reference) in handed.items():
+            references[key], outputs[key], chains[key] = reference, "changelog", old
         for _ in range(chance.choice([0, 1, 1, 2]) if batch else 3):
             key, kind = str(len(references)), chance.choice(KINDS)
             outputs[key] = "changelog" if kind == "inner" else chance.choice(["append", "changelog"])
@@ -114,9 +138,7 @@ def test_live_joins_and_those_from_the_log_agree_with_the_nested_loop(seed: int)
         watermarks.append(after)
         versions = [
             (
-                VersionTask(
-                    key, 0, version.start, version.warm, None, None, False, "", True, outputs[key], version.warm
-                ),
+                task(key),
                 branched(version.kind, version.ranges),
             )
             for key, version in references.items()
@@ -124,7 +146,8 @@ def test_live_joins_and_those_from_the_log_agree_with_the_nested_loop(seed: int)
         ]
         for results, engine in zip(counts, (live, GroupQueries(sources, EngineOptions(), times)), strict=True):
             marks = [-FOREVER if mark is None else mark for mark in (before, after)]
-            engine.adapt(versions, batch, lambda batch=batch: logged(batch), marks[0])  # type: ignore[misc]
+            queries = {key: branched(version.kind, version.ranges) for key, version in references.items()}
+            engine.adapt(versions, batch, lambda batch=batch: logged(batch), marks[0], queries)  # type: ignore[misc]
             now = {name: table.to_batches()[0] if len(table) else None for name, table in rows.items()}
             waited = logged(batch) if before is not None else {}
             parts_of = [*engine.push(rows, batch, marks[1])]
@@ -137,7 +160,7 @@ def test_live_joins_and_those_from_the_log_agree_with_the_nested_loop(seed: int)
                 wanted = reference.answer({name: parts[: batch + 1] for name, parts in batches.items()}, after)
                 drained += wanted.total()
                 for results in counts:
-                    assert +results.get(key, Counter()) == wanted, (key, reference, batch)
+                    assert +given(results, key) == wanted, (key, reference, batch)
     for key, reference in references.items():
         if outputs[key] == "append":
             wanted = reference.results(batches, watermarks)
@@ -213,14 +236,20 @@ def test_each_query_has_what_the_nested_loop_finds(
         hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
         for name, (query, how) in queries.items():
             now = {key: value for key, value in how.items() if not (again and key == "at")}
-            new = again and name == "left"
             sink = Acting(tmp_path / name, lambda batch: acts[-1](batch)) if name == "live" else tmp_path / name
-            hub.start(name, branched("left", NEW) if new else query, sink, how="handover" if new else None, **now)
+            if again and name in ("left", "lacking"):
+                # The old answer of a changelog is taken back.
+                now |= {"how": "handover", "earlier": [query]}
+                now.pop("warm", None)
+                query = branched("left", NEW)
+            hub.start(name, query, sink, **now)
         if not again:
             hub["anti"].stop(at=5)
             hub["semi"].change(branched("semi", NEW), how="immediate", at=4)
             queries["semi"] = branched("semi", NEW), {}
             del queries["anti"]
+            hub["changes"].change(branched("inner", NEW), how="handover", at=4)
+            queries["changes"] = branched("inner", NEW), queries["changes"][1]
         running = hub.run(availableNow=True)
         if engines == "loaded":
             acts.append(lambda batch, running=running: running.forget_engines())  # type: ignore[misc]
@@ -239,8 +268,8 @@ def test_each_query_has_what_the_nested_loop_finds(
         assert wanted.total() > 1
     pairs = BranchReference("inner", OLD)
     answers = {
-        "changes": pairs.answer(rows.batches, marks[-1]),
-        "lacking": BranchReference("left", OLD, 2, warm=True).answer(rows.batches, marks[-1]),
+        "changes": BranchReference("inner", NEW).answer(rows.batches, marks[-1]),
+        "lacking": BranchReference("left", NEW).answer(rows.batches, marks[-1]),
         "live": sums(pairs.answer(rows.batches, marks[-1])),
         "all": sums(BranchReference("inner", OLD, 1).results(rows.batches, marks)),
         "first": Counter(sorted(sums(pairs.results(rows.batches, marks)), key=lambda row: (-row[1], row[0]))[:3]),
@@ -303,6 +332,9 @@ def test_each_query_over_tables_has_its_answer(
                 sink = ParquetSink(tmp_path / name)
             hub.start(name.replace(" ", "-"), joined(name, 0)[0], sink, **how)
         hub.start("sums", sums, tmp_path / "sums", **({} if again else {"at": 2}))
+        moving = hub.start("moving", joined("filtered" if again else "rows that move")[0], tmp_path / "moving")
+        if not again:
+            moving.change(joined("filtered")[0], at=3)
         running = hub.run(availableNow=True)
         if engines == "loaded":
             acts.append(lambda batch, running=running: running.forget_engines())  # type: ignore[misc]
@@ -313,6 +345,7 @@ def test_each_query_over_tables_has_its_answer(
             wanted = answer(query, oracle, inputs, watermark if "window" in name else None)
             assert total(tmp_path / name) == wanted, name
             assert wanted
+        assert total(tmp_path / "moving") == total(tmp_path / "filtered")
         groups: dict[Any, list[int]] = {}
         pairs = answer(joined("rows that move")[0], joined("rows that move")[1], inputs)
         columns = joined("rows that move")[0].output_schema.names
@@ -409,3 +442,48 @@ def test_rows_get_the_version_at_their_time(
         assert results_of(tmp_path / name) == +wanted, name
         assert (+wanted).total() > 10
     assert results_of(tmp_path / "pairs") == pairs.results(batches, marks)
+
+
+def test_what_these_queries_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    rows = DrawnRows(tmp_path / "in", 3, "RS")
+    rows.add()
+    hub = hub_of(spark, rows.inputs, tmp_path / "state")
+    changes = hub.start("changes", branched("inner", OLD), tmp_path / "changes", output="changelog")
+    left = hub.start("left", branched("left", OLD), tmp_path / "left")
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: changes.stop("drain"), "'drain' has no meaning for a changelog on a hub"),
+        (
+            lambda: changes.change(branched("inner", NEW), "graceful"),
+            "'graceful' has no meaning for a changelog",
+        ),
+        (lambda: changes.change(branched("inner", NEW)), "does not keep those of stream 'R'"),
+        (lambda: left.stop("drain"), "the drain has no meaning for a query with branches"),
+        (lambda: left.change(branched("left", NEW), "drain-stream"), "has no meaning for a query with branches"),
+        (
+            lambda: hub.start("warm", branched("inner", OLD), tmp_path / "warm", output="changelog", warm=True),
+            "a warm start of a changelog computes its answer from the rows in all windows",
+        ),
+        (
+            lambda: hub.start("other", branched("inner", OLD), tmp_path / "other", output="upsert"),  # type: ignore[arg-type]
+            "output='upsert': pass 'append' or 'changelog'",
+        ),
+    ]
+    for call, message in refused:
+        with pytest.raises(InputError, match=message):
+            call()
+    with pytest.raises(QueryError, match="the results of the new version have the columns op string, r int64"):
+        left.change(pairs_of(OLD, expiry="final", select={"r": "R.v", "s": "S.v"}, top=eddy.Top(1)), "immediate")
+    finished(hub.run(availableNow=True))
+    for query, how, message in (
+        (
+            branched("inner", NEW),
+            {"output": "changelog", "how": "handover"},
+            "version 0 has an answer to take back",
+        ),
+        (branched("inner", OLD), {}, "its output is 'append', and 'changelog' in the checkpoint"),
+    ):
+        hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=90)
+        hub.start("left", branched("left", OLD), tmp_path / "left")
+        hub.start("changes", query, tmp_path / "changes", **how)  # type: ignore[arg-type]
+        with pytest.raises(SparkJoinError, match=message):
+            hub.run(availableNow=True)

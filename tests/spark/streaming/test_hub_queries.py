@@ -279,7 +279,7 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
 
         watermark = 15 * batch
         for results, engine in zip(by_engine, (live, GroupQueries(sources, EngineOptions(), times)), strict=True):
-            engine.adapt(versions, batch, logged, watermark)
+            engine.adapt(versions, batch, logged, watermark, asked)
             for part in engine.push(rows, batch, watermark):
                 pairs = zip(*(column.to_pylist() for column in part.results.columns), strict=True)
                 results.setdefault(part.key, Counter()).update(pairs)

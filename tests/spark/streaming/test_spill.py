@@ -176,7 +176,7 @@ def test_the_joins_of_a_hub_are_spilled_one_by_one(tmp_path: Path) -> None:
             group_queries = engine.runtime = engine.runtime or GroupQueries(engines.sources, job.options, times)
             assert isinstance(group_queries, GroupQueries)
             for place in (group_queries, alone):
-                place.adapt(versions, batch, dict, None if batch == 0 else 10 * batch)
+                place.adapt(versions, batch, dict, None if batch == 0 else 10 * batch, asked)
                 outcomes = place.push(rows, batch, 10 * (batch + 1))
                 parts[place] = {outcome.key: text_rows(outcome.results) for outcome in outcomes}
         assert parts[group_queries].keys() == parts[alone].keys()

@@ -18,7 +18,7 @@ class HubJoin:
 
     whole    the query
     query    the join that the workers run, without aggregates and `top`
-    output   the form of its results
+    asked    the form of results for which the user asks;  output  the one that they have
     alone    whether it has a runtime alone in each key group
     keyed    whether it reads tables, whose rows count from before its start
     above    whether an operator on the driver makes groups or first rows of its results
@@ -34,6 +34,7 @@ class HubJoin:
         except SparkJoinError as problem:
             raise QueryError(f"query {name!r}: {problem}") from problem
         self.output: JoinOutput = "changelog" if ends(query) or query.tables_changing else output
+        self.asked = output
         self.alone = is_alone(self.query, self.output)
         self.keyed = any(isinstance(stream, KeyedInput) for stream in self.query.streams)
         self.above = self.query is not query

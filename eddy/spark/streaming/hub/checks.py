@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from eddy.queries.alone import check_change, check_drain
+from eddy.queries.alone import check_change, check_drain, check_kept
 from eddy.queries.changes import How
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
-from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.hub.below import HubJoin
 from stairs.errors import InputError, QueryError
 
@@ -32,23 +31,26 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], rows: pa.Schema
         )
 
 
-def check_start(name: str, warm: bool, below: HubJoin) -> None:
-    """Raise InputError for a warm start of a query whose rows come from rows before the start as well."""
-    if warm and below.above and not below.windows:
+def check_start(name: str, warm: bool, below: HubJoin, sources: Sources) -> None:
+    """Raise InputError for a warm start of a query whose answer is not that of the rows that the log keeps."""
+    if not warm:
+        return
+    if below.above and not below.windows:
         raise InputError(
             f"query {name!r}: a warm start has no meaning for groups and first rows of all results, which come from"
             " rows before the start as well; leave warm out"
         )
+    if below.output == "changelog":
+        check_kept(f"query {name!r}: a warm start", below.query, sources)
 
 
-def check_kind(name: str, how: How, old: Query, below: HubJoin, output: JoinOutput, sources: Sources) -> None:
+def check_kind(name: str, how: How, old: Query, below: HubJoin, sources: Sources) -> None:
     """Raise InputError for a kind of change that has no meaning for the queries.
 
-    below    the join below the new one
-    output   the form of the results of both
+    below   the join below the new one, whose results have the form of those of the old one
     """
-    check_stateless(name, how, HubJoin(name, old, output), below)
-    check_change(name, old, below.whole, how, output, sources)
+    check_stateless(name, how, HubJoin(name, old, below.asked), below)
+    check_change(name, old, below.whole, how, below.output, sources)
 
 
 def check_stop(name: str, query: Query, below: HubJoin) -> None:
@@ -69,8 +71,8 @@ def check_stateless(name: str, how: str, *joins: HubJoin, always: bool = False) 
             f"query {name!r}: {how!r} has no meaning for a query with aggregates or top on a hub, whose groups have one"
             " version at a time; stop or change it with 'immediate', or start the new one under another name"
         )
-    if any(join.output == "changelog" for join in joins):
+    if how != "handover" and any(join.output == "changelog" for join in joins):
         raise InputError(
             f"query {name!r}: {how!r} has no meaning for a changelog on a hub, whose answer has one version at a time;"
-            " stop or change it with 'immediate', or start the new one under another name"
+            " stop it with 'immediate', or change it with 'immediate' or 'handover'"
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ class HubQueries:
         newest = self._elements.newest_query(name)
         if isinstance(element, StartElement):
             self.streams.check(name, element.query)
-            check_start(name, element.warm, HubJoin(name, element.query, element.output))
+            check_start(name, element.warm, HubJoin(name, element.query, element.output), self.streams.sources)
             if (live or newest is not None) and not self._elements.ends(name):
                 raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
             return
@@ -121,7 +121,7 @@ class HubQueries:
             below = HubJoin(name, element.query, self.output_of(name))
             check_columns(name, columns_of(HubJoin(name, old, self.output_of(name)).rows), below.rows)
             if live or newest is not None:
-                check_kind(name, element.how, old, below, self.output_of(name), self.streams.sources)
+                check_kind(name, element.how, old, below, self.streams.sources)
             if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
             return
@@ -239,7 +239,7 @@ class HubQueries:
             elif isinstance(element, ChangeElement):
                 if lineage.live:
                     below = HubJoin(name, element.query, lineage.output)
-                    check_kind(name, element.how, lineage.query, below, lineage.output, self.streams.sources)
+                    check_kind(name, element.how, lineage.query, below, self.streams.sources)
                 lineage.change_at(element.query, element.how, self.position)
             else:
                 lineage.stop_at(element.how, self.position)
@@ -256,29 +256,51 @@ class HubQueries:
         """Return the versions in force, for the tasks."""
         with self.lock:
             return tuple(
-                VersionTask(
-                    key=key,
-                    number=version.number,
-                    start=version.start or 0,
-                    warm=version.warm,
-                    drain=None if version.drain is None else version.drain.at,
-                    staging=self.sinks.staging_of(lineage.name, batch),
+                self._task(
+                    running.version,
+                    staging=self.sinks.staging_of(running.lineage.name, batch),
                     splits=any(
-                        link.old is version and link.change.at_result and link.change.drains
-                        for link in lineage.successions
+                        link.old is running.version and link.change.at_result and link.change.drains
+                        for link in running.lineage.successions
                     ),
-                    query=lineage.name,
-                    alone=below.alone,
-                    output=below.output,
-                    wakes=below.alone and (version.warm or below.keyed),
+                    query=running.lineage.name,
+                    replaces=tuple(self._task(old) for old in self._replaced(running.version, batch)),
                 )
-                for lineage, version, key, below in self._running
+                for running in self._running
             )
 
+    def _task(self, version: Version, **more: Any) -> VersionTask:
+        below = self._joins[version]
+        return VersionTask(
+            key=self._keys[version],
+            number=version.number,
+            start=version.start or 0,
+            warm=version.warm,
+            drain=None if version.drain is None else version.drain.at,
+            alone=below.alone,
+            output=below.output,
+            wakes=below.alone and (version.warm or below.keyed),
+            **{"staging": None, "splits": False, **more},
+        )
+
+    def _replaced(self, version: Version, batch: int) -> Iterator[Version]:
+        """Yield the versions whose answers a changelog takes back with a micro-batch, with which it starts.
+
+        One that was to start with the same micro-batch has given nothing: its own handover is still to be made.
+        """
+        if version.start == batch and self._joins[version].output == "changelog":
+            for old in version.replaces:
+                if old.start is not None and old.start < batch:
+                    yield old
+                else:
+                    yield from self._replaced(old, batch)
+
     def blobs(self) -> dict[str, bytes]:
-        """Return the queries in force as bytes, by the keys of their versions."""
+        """Return the queries in force as bytes, and those that they replace, by the keys of their versions."""
         with self.lock:
-            return {running.key: self._blobs[running.key] for running in self._running}
+            replaced = (old for running in self._running for old in self._replaced(running.version, self.position))
+            keys = [*(running.key for running in self._running), *(self._keys[old] for old in replaced)]
+            return {key: self._blobs[key] for key in keys}
 
     def owned(
         self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
@@ -463,7 +485,7 @@ class HubQueries:
             self._numbers = dict(saved["numbers"])
             wanted = {name: entry for name, entry in saved["lives"].items() if name not in self.sinks.dropped}
             elements = Elements(list(self._elements.waiting))
-            lineages = list(restarted(self, wanted, elements))
+            lineages = list(restarted(self, wanted, elements, self.streams.sources))
             if not published:
                 self._check_unpublished(saved, batch, {lineage.name for lineage in lineages})
             self._elements = elements  # an error before this line changes nothing, so the caller may try again

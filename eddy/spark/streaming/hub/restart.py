@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from eddy.queries.alone import check_kept
 from eddy.queries.changes import CHANGES
+from eddy.queries.sources import Sources
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.hub.below import HubJoin
@@ -16,7 +18,7 @@ from eddy.spark.streaming.hub.lineage import HubHost, HubLineage
 from eddy.spark.streaming.hub.saved import has_operator, matched, resumed_lineage, saved_columns
 
 
-def restarted(host: HubHost, lineages: Mapping[str, Any], elements: Elements) -> Iterator[HubLineage]:
+def restarted(host: HubHost, lineages: Mapping[str, Any], elements: Elements, sources: Sources) -> Iterator[HubLineage]:
     """Yield the lineages that continue; their starts are removed from the elements, or become changes.
 
     lineages   name -> the saved lineage of each query that has not ended and was not dropped
@@ -51,24 +53,29 @@ def restarted(host: HubHost, lineages: Mapping[str, Any], elements: Elements) ->
             check_columns(name, saved_columns(saved), below.rows)
             check_stateless(name, start.how, below, always=has_operator(saved))
             kind = CHANGES[start.how]
-            if not kind.drains and not kind.at_result:
+            takes_back = kind.warm and below.output == "changelog"
+            if takes_back:
+                check_kept(f"query {name!r}: a handover", below.query, sources)
+            if not (kind.drains or kind.at_result or takes_back):
                 if start.when != When():
                     raise SparkJoinError(
                         f"query {name!r}: at= and at_time= are for queries that the checkpoint does not have, and for"
                         f" changes that need the old query; {start.how!r} ends it with the next micro-batch: leave them"
                         " out, or start the old query first and change it"
                     )
-                # The old versions end before they run again, so their queries are not needed.
+                # The old versions end before they run again, and no answer is taken back: their queries are not needed.
                 elements.waiting[place] = replace(start, warm=kind.warm, event=f"{start.how} change")
                 continue
         lacking = [
             version["number"] for version, query in zip(saved["versions"], queries, strict=True) if query is None
         ]
         if lacking:
+            changelog = HubJoin(name, start.query, start.output).output == "changelog"
             raise SparkJoinError(
                 f"query {name!r} changes in the checkpoint, or is to change by {start.how!r}, and version"
-                f" {lacking[0]} has results to come: pass its query in earlier=[…], or change to the new one at once"
-                " with how='handover' or 'immediate'"
+                f" {lacking[0]} has {'an answer to take back' if changelog else 'results to come'}: pass its query in"
+                " earlier=[…], or change to the new one at once with how="
+                + ("'immediate'" if changelog else "'handover' or 'immediate'")
             )
         if differs is None or start.how is None:
             del elements.waiting[place]

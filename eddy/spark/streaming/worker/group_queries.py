@@ -63,11 +63,13 @@ class GroupQueries:
         batch: int,
         rows: Callable[[], Rows],
         watermark: int | None,
+        queries: Mapping[str, Query],
     ) -> bool:
         """Change to exactly these versions before a micro-batch; return whether rows of the log were loaded.
 
         rows       returns all rows of the log before the micro-batch, with their positions
         watermark  watermark after these rows
+        queries    queries by the keys of versions, also of those that are replaced
         """
         wanted = {task.key for task, _ in versions}
         self._alone = {key: join for key, join in self._alone.items() if key in wanted}
@@ -78,13 +80,13 @@ class GroupQueries:
             family.keep([candidate for candidate in family.readers if candidate in kept])
         self._families = {key: family for key, family in self._families.items() if family.readers}
         grown: set[Family] = set()
-        begun: list[str] = []
+        begun: list[VersionTask] = []
         for task, query in versions:
             if task.alone:
                 if task.key not in self._alone:
                     self._alone[task.key] = LoneGroupJoin(task, query, self._options, self._times)
                     if task.wakes or task.start < batch:
-                        begun.append(task.key)
+                        begun.append(task)
                 continue
             if task.key not in self._readers and self._take_in(task, query, batch):
                 grown.add(self._readers[task.key].family)
@@ -98,10 +100,14 @@ class GroupQueries:
             logged = rows()
             for family in grown:
                 family.fill(logged, 0, watermark)
-            for key in begun:
-                answer = self._alone[key].begin(logged, batch, watermark)
+            for task in begun:
+                replaced = [
+                    LoneGroupJoin(old, queries[old.key], self._options, self._times)
+                    for old in (task.replaces if task.start == batch else ())
+                ]
+                answer = self._alone[task.key].begin(logged, batch, watermark, replaced)
                 if answer is not None:
-                    self._answers.append(VersionResults(key, answer[0], None, answer[1]))
+                    self._answers.append(VersionResults(task.key, answer[0], None, answer[1]))
         return bool(grown or begun)
 
     def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:

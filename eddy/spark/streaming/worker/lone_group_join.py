@@ -11,7 +11,7 @@ Until then they wait in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.queries.handover import difference_of
 from eddy.queries.sources import POSITION
 from eddy.query.query import Query
 from eddy.runtime import Runtime
@@ -59,16 +60,21 @@ class LoneGroupJoin:
         # Rows that leave their windows take results back, whether or not others come.
         return -FOREVER if self.waits else self.runtime.due
 
-    def begin(self, logged: Rows, batch: int, watermark: int | None) -> Given | None:
-        """Begin with the rows that the version has had; return its answer if it starts with one.
+    def begin(
+        self, logged: Rows, batch: int, watermark: int | None, replaced: Sequence[LoneGroupJoin] = ()
+    ) -> Given | None:
+        """Begin with the rows that the version has had; return the changes with which it starts, None without.
 
         logged     all rows of the log
         watermark  watermark after these rows
+        replaced   new joins of the versions that it replaces, if it is a changelog: it takes their answers back
         """
         assert self.runtime is not None
         rows = self._had(logged, -FOREVER, watermark)
         if self.changing and self._task.start == batch:
-            return self._push(rows, watermark)
+            answer, failed = self._push(rows, watermark)
+            old = [other._push(other._had(logged, -FOREVER, watermark), watermark)[0] for other in replaced]
+            return (difference_of(old, answer) if old else answer), failed
         # Its results so far have been given.
         self.runtime.load(rows, watermark=watermark if self._timed else None)
         return None

@@ -111,7 +111,7 @@ class QueriesJoin(PartitionJoin):
                 return dict.fromkeys((stream.name for stream in self._job.query.streams), None)
             return self._state.placed_rows(group_task.group, POSITION)
 
-        engine.adapt(self._versions, self._task.batch, rows, self._given(self._task.forgotten))
+        engine.adapt(self._versions, self._task.batch, rows, self._given(self._task.forgotten), self._engines.queries)
         return engine, source
 
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:

@@ -56,6 +56,7 @@ class VersionTask:
     alone    whether it has a join alone in each key group
     output   the form of its results
     wakes    whether it has rows from before its start, so that it may have results there without further rows
+    replaces the versions whose answers a changelog takes back at its start
     """
 
     key: str
@@ -69,6 +70,7 @@ class VersionTask:
     alone: bool = False
     output: JoinOutput = "append"
     wakes: bool = False
+    replaces: tuple[VersionTask, ...] = ()
 
 
 @dataclass(frozen=True)

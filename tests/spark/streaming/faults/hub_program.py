@@ -116,7 +116,7 @@ def output_of(name: str) -> Any:
 
 def _drawn(chance: random.Random, query: str) -> list[HubElement]:
     alone = KINDS_OF.get(query, ())
-    changes = ("immediate", "handover")[: 2 if output_of(query) == "append" else 1] if alone else KINDS
+    changes = ("immediate", "handover") if alone else KINDS
     stops = ["immediate stop"] if alone else ["immediate stop", "drain stop"]
 
     def variant() -> HubQueryVariant:
@@ -201,6 +201,8 @@ def results_alone(
         assert element.event == event, (name, batch, event, element)
         if drafts and drafts[-1].stop is None:
             drafts[-1] = replace(drafts[-1], stop=batch)
+            if output_of(name) == "changelog" and element.how == "handover":
+                drafts.pop()  # its answer is taken back
         if element.variant is not None:
             drafts.append(element.variant.branch(batch, element.how in ("warm", "handover")))
     for version in drafts:
