@@ -286,10 +286,10 @@ def test_each_query_has_what_the_nested_loop_finds(
     for t, s in BranchReference("left", OLD, shown="t").results(rows.batches, marks).elements():
         windows.setdefault(t // 20 * 20, []).append(s)
     counts = {begin: (begin, begin + 20, len(s), len(s) - s.count(None)) for begin, s in windows.items()}
-    found = results_of(tmp_path / "windows")
-    assert found == Counter(counts[begin] for begin, *_ in found)
-    assert {begin for begin, *_ in found} >= {begin for begin in counts if begin + 20 + max(OLD) < marks[-1]}
-    assert len(found) > 2
+    shown = results_of(tmp_path / "windows")
+    assert shown == Counter(counts[begin] for begin, *_ in shown)
+    assert {begin for begin, *_ in shown} >= {begin for begin in counts if begin + 20 + max(OLD) < marks[-1]}
+    assert len(shown) > 2
 
 
 TABLE_QUERIES = [name for name in NAMES if name not in ("all rows move", "a chain")] + ["a full join"]
