@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eddy.program.join_options import PREFIX, check_join, join_options
-from eddy.program.text import Insertion, ProgramTable
+from eddy.program.join_options import check_join, join_options, value_of
+from eddy.program.text import PREFIX, Insertion, ProgramTable
 from eddy.spark.errors import SparkJoinError, first_line
 from eddy.spark.types import spark_schema, struct_type
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NUMBER = re.compile(r"[1-9]\d{0,8}", re.ASCII)
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 ANY = "…"
 """The end of a name of an option that stands for all that begin with what is before it."""
 OF_TABLE = ("connector", "ops", "version")
@@ -79,7 +78,7 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
     that it cannot have.
     """
     given = {
-        name: _value(table, name, option.text)
+        name: value_of(name, option.text, partial(table.refused, name))
         for name, option in table.declared.options.items()
         if known is INPUTS or not name.startswith(PREFIX)
     }
@@ -109,17 +108,6 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
         if name in given:
             raise table.refused(name, f"{name!r} is no setting; 'servers' has the addresses of brokers")
     return kind, given
-
-
-def _value(table: ProgramTable, name: str, text: str) -> str:
-    """Return the text of an option with the values of environment variables in place of their names, ${NAME}."""
-
-    def of_environment(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise table.refused(name, f"{name!r} needs the environment variable {match[1]}, which is not set")
-        return os.environ[match[1]]
-
-    return _VARIABLE.sub(of_environment, text)
 
 
 def frame_schema(table: ProgramTable) -> pa.Schema:
@@ -217,15 +205,10 @@ def sink_of(table: ProgramTable) -> tuple[str, dict[str, str]]:
     return "kafka", {**settings, "kafka.bootstrap.servers": given["servers"], "topic": given["topic"], **named}
 
 
-def options_of_join(table: ProgramTable) -> dict[str, Any]:
-    """Return the keyword arguments of `eddy.spark.join` for a target. Raises SqlError for its options."""
-    return join_options(table, lambda name, text: _value(table, name, text))
-
-
 def check_output(insertion: Insertion) -> None:
     """Raise SqlError for options of an output and of its join, and for those that name no column of its query."""
     table, columns = insertion.target, insertion.query.output_schema.names
-    check_join(insertion, options_of_join(table))
+    check_join(insertion, join_options(insertion))
     _, given = options_of(table, OUTPUTS, "an output")
     sink_of(table)
     for name in ("key", "partition-by"):

@@ -16,9 +16,10 @@ from eddy.program.connectors import (
     check_output,
     connector_of,
     input_frame,
-    options_of_join,
     sink_of,
 )
+from eddy.program.join_options import join_options
+from eddy.program.statement_set import DIRECTORY, check_set, start_set
 from eddy.program.text import Insertion, read_program
 from eddy.spark.errors import SparkJoinError, first_line
 from stairs.errors import EddyError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
     from eddy.spark.streaming.driver.writer import JoinWriter
+    from eddy.spark.streaming.hub.hub import Hub
 
 POLL_S = 0.2
 SIGNAL_S = 1.0
@@ -41,6 +43,9 @@ def check_program(text: str) -> list[Insertion]:
     for insertion in insertions:
         check_output(insertion)
         describe(insertion)
+    together = [insertion for insertion in insertions if insertion.together]
+    if together:
+        check_set(together)
     return insertions
 
 
@@ -52,10 +57,14 @@ def describe(insertion: Insertion) -> str:
 
 
 class RunningProgram:
-    """The joins of a program that run on Spark, by the names of their targets."""
+    """The joins of a program that run on Spark, by the names of their targets.
+
+    hub   that of the statement set, None without one; it is the join `DIRECTORY`
+    """
 
     def __init__(self, joins: Mapping[str, StreamingJoinQuery]) -> None:
         self.joins = dict(joins)
+        self.hub: Hub | None = None
 
     @classmethod
     def started(
@@ -80,10 +89,13 @@ class RunningProgram:
         writers: dict[str, JoinWriter] = {}
         running = cls({})
         try:
+            together = [insertion for insertion in program if insertion.together]
             for insertion in program:
+                if insertion.together:
+                    continue
                 frames = {name: input_frame(spark, table) for name, table in insertion.inputs.items()}
                 form, options = sink_of(insertion.target)
-                how = options_of_join(insertion.target)
+                how = join_options(insertion)
                 joined = join(
                     insertion.query,
                     insertion.query.inputs(frames),
@@ -92,6 +104,8 @@ class RunningProgram:
                 )
                 writer = joined.writeStream.format(form).options(**options).queryName(insertion.target.name)
                 writers[insertion.target.name] = writer.trigger(**trigger) if trigger else writer
+            if together:
+                running.hub, running.joins[DIRECTORY] = start_set(spark, together, str(checkpoint), trigger)
             for name, ready in writers.items():
                 running.joins[name] = ready.start()
         except PySparkException as problem:
@@ -132,6 +146,10 @@ class RunningProgram:
         for name, join in self.joins.items():
             sums = join.totals()
             batches, rows, results = (int(sums.get(column, 0)) for column in ("batches", "rows", "results"))
+            if name == DIRECTORY and self.hub is not None:
+                lines.append(f"statement set: {rows:,} rows in {batches:,} micro-batches")
+                lines += [f"{query.name}: {query.results:,} results" for query in self.hub.queries.values()]
+                continue
             lines.append(f"{name}: {rows:,} rows in {batches:,} micro-batches, {results:,} results")
         return lines
 

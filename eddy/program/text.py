@@ -1,4 +1,4 @@
-"""The text of a program: CREATE TABLE … WITH (…), and INSERT INTO … SELECT …, with semicolons between them."""
+"""The text of a program: CREATE TABLE … WITH (…), INSERT INTO … SELECT …, SET, EXECUTE STATEMENT SET BEGIN … END."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
@@ -20,8 +21,11 @@ from eddy.spark.types import spark_schema
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError, SqlError
 
+PREFIX = "join."
+"""Begins the names of options of a join."""
 _TARGET = re.compile(r"\w[\w-]{0,63}", re.ASCII)
 _FORM = "a program has CREATE TABLE name (…) WITH (…) and INSERT INTO name SELECT …, each with a semicolon"
+_SET_BEGINS = re.compile(r"\s*EXECUTE\s+STATEMENT\s+SET\s+BEGIN\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,18 @@ class ProgramTable:
         )
 
 
+class Setting(NamedTuple):
+    """An option that SET gives, and its place in the text of the program."""
+
+    text: str
+    source: StatementText
+    at: int
+
+    def refused(self, message: str) -> SqlError:
+        """Return the error about the option, at its place."""
+        return self.source.error(self.at, message)
+
+
 @dataclass(frozen=True)
 class Insertion:
     """An INSERT: a query, and the table that gets its results."""
@@ -55,6 +71,15 @@ class Insertion:
     query: Query
     inputs: Mapping[str, ProgramTable]
     """The tables that the query reads, by name."""
+    settings: Mapping[str, Setting]
+    """The options of joins that SET gave before it."""
+    source: StatementText
+    together: bool
+    """Whether it belongs to the statement set, whose queries are one job."""
+
+    def refused(self, message: str) -> SqlError:
+        """Return an error about the INSERT, at its place."""
+        return self.source.error(_start(self.source), f"INSERT INTO {self.target.name}: {message}")
 
 
 def read_program(text: str) -> list[Insertion]:
@@ -64,23 +89,47 @@ def read_program(text: str) -> list[Insertion]:
     columns of a target that are not those of its query.
     """
     tables: dict[str, ProgramTable] = {}
-    inserts: list[tuple[StatementText, Sequence[Token]]] = []
+    inserts: list[tuple[StatementText, Sequence[Token], bool, Mapping[str, Setting]]] = []
+    settings: dict[str, Setting] = {}
+    began: int | None = None
     for source, tokens in _statements(text):
-        words = [token.text.upper() for token in tokens[:2]]
-        if words == ["CREATE", "TABLE"]:
+        begin = _SET_BEGINS.match(source.text)
+        if begin is not None:
+            if began is not None or any(together for *_, together, _ in inserts):
+                raise source.error(_start(source), "a program has one statement set; put all of its INSERT into it")
+            began = _start(source)
+            inner = list(_statements(_only(source.text, begin.end(), len(source.text))))
+            if not inner:
+                raise source.error(began, "BEGIN has an INSERT after it, without a semicolon between them")
+            source, tokens = inner[0]
+        words = [token.text.upper() for token in tokens]
+        if words == ["END"] and began is not None:
+            began = None
+            continue
+        words = words[:2]
+        if began is not None and words != ["INSERT", "INTO"]:
+            raise source.error(
+                _start(source), f"{' '.join(words)} is not supported in a statement set, which has INSERT only"
+            )
+        if words[:1] == ["SET"]:
+            name, option = _setting(source, tokens)
+            settings = {**settings, name: option}
+        elif words == ["CREATE", "TABLE"]:
             table = _table(source)
             if table.name in tables:
                 raise source.error(_start(source), f"two tables are named {table.name!r}; give each its own name")
             tables[table.name] = table
         elif words == ["INSERT", "INTO"]:
-            inserts.append((source, tokens))
+            inserts.append((source, tokens, began is not None, settings))
         else:
             raise source.error(_start(source), f"{' '.join(words)} is not supported; {_FORM}")
+    if began is not None:
+        raise StatementText(text).error(began, "the statement set has no END; write END; after its last INSERT")
     if not inserts:
         raise SqlError(f"the program has no INSERT, so it would do nothing; {_FORM}", 1, 1)
     insertions: dict[str, Insertion] = {}
-    for source, tokens in inserts:
-        insert = _insertion(source, tokens, tables)
+    for source, tokens, together, given in inserts:
+        insert = _insertion(source, tokens, tables, together, given)
         if insert.target.name in insertions:
             raise source.error(
                 _start(source), f"two INSERT go into {insert.target.name!r}; give each query its own table"
@@ -138,7 +187,21 @@ def _table(source: StatementText) -> ProgramTable:
     return ProgramTable(table, source)
 
 
-def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[str, ProgramTable]) -> Insertion:
+def _setting(source: StatementText, tokens: Sequence[Token]) -> tuple[str, Setting]:
+    """Return the name and the text of SET 'join.…' = '…', an option of the joins after it."""
+    kinds = [token.token_type for token in tokens[1:]]
+    if kinds != [TokenType.STRING, TokenType.EQ, TokenType.STRING] or not tokens[1].text.startswith(PREFIX):
+        raise source.error(_start(source), f"SET '{PREFIX}option' = 'value' is the form, for the joins after it")
+    return tokens[1].text, Setting(tokens[3].text, source, tokens[1].start)
+
+
+def _insertion(
+    source: StatementText,
+    tokens: Sequence[Token],
+    tables: Mapping[str, ProgramTable],
+    together: bool,
+    settings: Mapping[str, Setting],
+) -> Insertion:
     if len(tokens) < 4 or tokens[3].token_type not in (TokenType.SELECT, TokenType.WITH):
         what = tokens[3].start if len(tokens) > 3 else _start(source)
         raise source.error(
@@ -164,7 +227,7 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
             raise source.error(target.start, f"table {name!r} is read and written by one query")
         inputs[name] = known
     streams = [table.declared.input for table in inputs.values() if table.declared.input is not None]
-    parse = partial(sql, select, [_as_spark_has_it(stream) for stream in streams])
+    parse = partial(sql, select, [as_spark_has_it(stream) for stream in streams])
     try:
         query = parse()
         if isinstance(query, Query) and _counts_all(query):
@@ -176,7 +239,7 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
     if isinstance(query, UnionAll):
         raise source.error(tokens[3].start, "UNION ALL is not one job; write each SELECT into a table of its own")
     _check_columns(tables[target.text], query, source, target.start)
-    return Insertion(tables[target.text], query, inputs)
+    return Insertion(tables[target.text], query, inputs, settings, source, together)
 
 
 def _counts_all(query: Query) -> bool:
@@ -192,7 +255,7 @@ def _have(tables: Mapping[str, ProgramTable]) -> str:
     return f"there are {', '.join(tables)}" if tables else "the program declares none"
 
 
-def _as_spark_has_it(stream: Stream) -> Stream:
+def as_spark_has_it(stream: Stream) -> Stream:
     """Return an input with the types in which Spark holds its columns: instants in microseconds, for instance."""
     return replace(stream, schema=spark_schema(stream.schema))
 

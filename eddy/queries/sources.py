@@ -199,7 +199,9 @@ class Sources:
 
     def _check_clock(self, query: Query) -> None:
         """Raise QueryError for a query with a clock of its own."""
-        given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
+        of_streams = {stream.name: stream.lateness for stream in self.streams}
+        lates = (stream.lateness for stream in query.streams if stream.lateness != of_streams.get(stream.name))
+        given = {"lateness": query.lateness or any(lates)}
         given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}
         for what in [name for name, setting in given.items() if setting]:
             raise QueryError(

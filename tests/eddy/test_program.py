@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from eddy import cli
-from eddy.program.connectors import INPUTS, OUTPUTS, frame_schema, options_of, options_of_join, sink_of
-from eddy.program.join_options import JOIN_OPTIONS
+from eddy.program.connectors import INPUTS, OUTPUTS, frame_schema, options_of, sink_of
+from eddy.program.join_options import JOIN_OPTIONS, hub_options, join_options
 from eddy.program.running import check_program, describe
+from eddy.program.statement_set import common_keys
 from eddy.program.text import read_program
 from eddy.spark.options import StreamingKeywords
 from stairs.errors import SqlError
@@ -62,7 +63,45 @@ def test_the_programs_of_the_documents_are_right(document: str) -> None:
     assert document != "README.md" or len(text.splitlines()) <= 12
 
 
+MORE = "CREATE TABLE pages WITH ('connector' = 'print')"
+COUNTED = "SELECT page, COUNT(*) AS n FROM clicks c JOIN buys b ON c.k = b.k GROUP BY page"
+SET = f"""{CLICKS}
+{IN};
+{BUYS} {IN};
+{OUT};
+{MORE};
+SET 'join.key-groups' = '4';
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO sales {SELECT};
+INSERT INTO pages {COUNTED};
+END;
+"""
+
+
+def test_the_queries_of_a_statement_set_are_one_job() -> None:
+    program = check_program(SET)
+    assert [(insertion.target.name, insertion.together) for insertion in program] == [("sales", True), ("pages", True)]
+    assert common_keys(program) == {"clicks": "k", "buys": "k"}
+    assert (hub_options(program[0]), join_options(program[1])) == ({"key_groups": 4}, {})
+    alone = check_program(f"{SET}CREATE TABLE more WITH ('connector' = 'print'); INSERT INTO more {SELECT};")
+    assert [insertion.together for insertion in alone] == [True, True, False]
+    assert join_options(alone[2]) == {"key_groups": 4}
+
+
 FAULTS = {
+    SET.replace("END;", ""): "line 7, column 1: the statement set has no END",
+    SET.replace("BEGIN\n", "BEGIN;\n"): "line 7, column 1: BEGIN has an INSERT after it",
+    SET + SET[SET.index("EXECUTE") :].replace("sales", "x"): "line 11, column 1: a program has one statement set",
+    SET.replace("END;", f"{MORE};\nEND;"): "line 10, column 1: CREATE TABLE is not supported in a statement set",
+    SET.replace("'join.key-groups'", "'parallelism'"): "line 6, column 1: SET 'join.option' = 'value' is",
+    SET.replace("'4'", "'many'"): "line 6, column 5: 'join.key-groups' is a whole number, not 'many'",
+    SET.replace("key-groups' = '4'", "plan' = 'c b'"): "line 6, column 5: 'join.plan' has no meaning for a statement",
+    SET.replace("= 'print')", "= 'print', 'join.keep' = '3')", 1): "'join.keep' belongs to all INSERT of a statement",
+    SET.replace(COUNTED, COUNTED.replace("c.k = b.k", "c.at = b.at")): (
+        "line 9, column 1: INSERT INTO pages: all INSERT of a statement set join their tables"
+    ),
+    SET.replace(COUNTED, "SELECT a.k FROM buys a JOIN buys b ON a.k = b.k"): "INTO pages: it reads 'buys' twice",
+    SET.replace(COUNTED, "SELECT COUNT(*) AS n FROM buys"): "line 5, column 1: table 'pages': a streaming join has two",
     f"{WHOLE}CREATE TABLE db.x (a INT)": "line 7, column 14: a name of a table has no parts",
     WHOLE.replace("sales", '"../x"'): "line 6, column 13: table '../x': the name is that of a directory",
     WHOLE.replace("sales WITH", "sales (k BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH"): "no WATERMARK",
@@ -219,7 +258,7 @@ def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -
             f"'print', {given}, 'join.memory' = '1 GiB', 'join.output'='changelog', 'join.max-bytes'='99000000'",
         )
     )
-    assert options_of_join(insertion.target) == {
+    assert join_options(insertion) == {
         "plan": "buys clicks",
         "key_groups": 4,
         "idle_after": 2.5,

@@ -23,6 +23,7 @@ from eddy.program.running import RunningProgram, check_program
 from eddy.spark import SparkJoinError
 from eddy.spark.errors import StreamingStateError
 from stairs.errors import SqlError
+from tests.eddy.test_program import SET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,3 +216,35 @@ def test_a_signal_ends_a_program_which_goes_on_with_the_next_start(
         assert whole or "Traceback" not in said  # threads of pyspark complain of a JVM that has gone
         assert sales(tmp_path) == wanted
         add(tmp_path, 4)
+
+
+def test_the_queries_of_a_statement_set_read_each_input_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Through a restart with a changed query, one that is new, and one that is left out."""
+    declared, inserted = PROGRAM.split("CREATE TABLE pairs")[0], PROGRAM.split("INSERT INTO sales")[1].split(";")[0]
+    declared += "CREATE TABLE {2} WITH ('connector' = 'files', 'path' = '{0}/{2}');"
+    declared += (
+        "CREATE TABLE pages (page STRING, n BIGINT, PRIMARY KEY (page) NOT ENFORCED) WITH ('connector' = 'delta',"
+    )
+    declared += " 'path' = '{0}/pages', 'join.change' = 'immediate');"
+    pages = "INSERT INTO pages SELECT page, COUNT(*) AS n FROM clicks c JOIN buys b ON c.k = b.k {1} GROUP BY page;"
+    apart = "INSERT INTO {2} SELECT k, price FROM buys WHERE price > 2.5;"
+    add(tmp_path, 0)
+
+    def run(where: str, target: str) -> list[str]:
+        text = f"{declared} EXECUTE STATEMENT SET BEGIN {pages} {apart} INSERT INTO sales{inserted}; END;"
+        return finished(spark, tmp_path, text.replace("{1}", where).replace("{2}", target))
+
+    assert run("", "dear") == ["statement set: 5 rows in 1 micro-batches", "pages: 1 results", "dear: 1 results",
+                               "sales: 2 results"]  # fmt: skip
+    add(tmp_path, 3)
+    assert run("WHERE price > 0.5", "costly")[0] == "statement set: 5 rows in 1 micro-batches"
+    assert sales(tmp_path) == expected(range(0, 4, 3))
+    assert {entry.name for entry in (tmp_path / "state").iterdir()} == {"statement.set"}
+    for name in ("dear", "costly"):
+        files = [str(path) for path in (tmp_path / name).glob("batch=*/*.parquet")]
+        assert pyarrow.dataset.dataset(files).to_table().to_pylist() == [{"k": 3, "price": 3.0}]
+    # The changed query counts from its change on.
+    counts = DeltaTable(str(tmp_path / "pages")).to_pyarrow_table().to_pylist()
+    assert sorted((row["page"], row["n"]) for row in counts) == [("page 0", 2), ("page 3", 2)]
+    with pytest.raises(SparkJoinError, match="--finish is for INSERT outside of a statement set"):
+        RunningProgram.started(spark, check_program(SET), tmp_path / "state", {**NOW, "finish": True})

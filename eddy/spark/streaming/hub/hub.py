@@ -163,14 +163,19 @@ class Hub(Uncopied):
         return HubQuery(self, name)
 
     @refusals
-    def drop(self, name: str) -> None:
+    def drop(self, name: str | None = None) -> None:
         """Remove a query of the checkpoint that is not started again, with its results that are not published.
+
+        name   None = all queries that are not started again
 
         Call `drop` before `run`; after `run` it raises SparkJoinError.
         """
         if self._begun:
             raise SparkJoinError(f"query {name!r}: the hub runs; stop the query instead")
-        self._sinks.dropped.add(name)
+        if name is None:
+            self._queries.drops_others = True
+        else:
+            self._sinks.dropped.add(name)
 
     @refusals
     def run(self, queryName: str | None = None, **trigger: Any) -> StreamingJoinQuery:

@@ -74,6 +74,8 @@ class HubQueries:
         self.lock = threading.RLock()
         self.results: Counter[str] = Counter()
         """Number of results by query since the start."""
+        self.drops_others = False
+        """Whether queries of the checkpoint that are not started again are dropped."""
         self._next = 0
         self._lineages: dict[str, HubLineage] = {}
         self._elements = Elements()
@@ -483,6 +485,12 @@ class HubQueries:
             self.position = self._next = batch + 1
             self._horizon = list(saved["horizon"])
             self._numbers = dict(saved["numbers"])
+            if self.drops_others:
+                starts = {name for name, _ in self._elements.sinks()}
+                others = (saved["lives"].keys() | saved["ended"].keys()) - starts
+                for name in sorted(others - self.sinks.dropped):
+                    LOG.warning("hub: query %s of the checkpoint is dropped, because it is not started again", name)
+                self.sinks.dropped |= others
             wanted = {name: entry for name, entry in saved["lives"].items() if name not in self.sinks.dropped}
             elements = Elements(list(self._elements.waiting))
             lineages = list(restarted(self, wanted, elements, self.streams.sources))

@@ -126,7 +126,7 @@ class HubStreams:
         check_tables(self.served(query))
         check_failed_plainly(query, f"query {name!r}: a hub keeps failed rows for Hub.failed(), or counts them")
         for stream in query.streams:
-            if isinstance(stream.window, Rows):
+            if isinstance(stream.window, Rows) and len(query.streams) > 1:
                 raise QueryError(
                     f"query {name!r}, stream {stream.name!r}: a Rows window counts rows in order of arrival, which"
                     " micro-batches do not have; use a Range window"
