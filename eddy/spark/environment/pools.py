@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -44,11 +44,22 @@ def return_pool(context: SparkContext, number: int) -> None:
         _used[str(context.applicationId)].discard(number)
 
 
+class _WithVariable:
+    """A Spark context with an environment of its own: that of the context itself serves all threads."""
+
+    def __init__(self, context: SparkContext, number: int) -> None:
+        self._context = context
+        self.environment = {**context.environment, VARIABLE: str(number)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
 def in_pool(context: SparkContext, number: int, stage: RDD[T]) -> RDD[T]:
-    """Return the stage, whose tasks will run in a pool. The stage must not have run before."""
-    context.environment[VARIABLE] = str(number)
+    """Return the stage, whose tasks will run in a pool. The stage must not have run before. Any thread may call it."""
+    stage.ctx = _WithVariable(context, number)  # type: ignore[assignment]
     try:
         stage._jrdd  # noqa: B018 - fixes the environment of the stage
     finally:
-        del context.environment[VARIABLE]
+        stage.ctx = context
     return stage
