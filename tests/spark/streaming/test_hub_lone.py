@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 import eddy
 from eddy import InputError, QueryError
 from eddy.queries.sources import POSITION, Sources
 from eddy.spark import Hub, Source, SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
-from eddy.spark.streaming.sinks import ParquetSink
+from eddy.spark.streaming.sinks import DeltaSink, ParquetSink
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.tasks import VersionTask
@@ -315,13 +316,13 @@ def test_each_query_over_tables_has_its_answer(
     for again in (False, True):
         for file in range(4 * again, 4 * again + 4):
             inputs.add_together(
-                {name: rows(chance, file) if name in "SU" else changes(chance, file) for name in SCHEMAS}
+                # In each third file, most groups have changes of tables only.
+                {
+                    name: rows(chance, file, 1 if file % 3 == 2 else 20) if name in "SU" else changes(chance, file)
+                    for name in SCHEMAS
+                }
             )
-        sources = []
-        for name in SCHEMAS:
-            stream = eddy.Stream(name, ROWS, time="t") if name in "SU" else table(name)
-            sources.append(Source(stream, inputs.frame(spark, name), TABLE_KEYS[name]))
-        hub = Hub(spark, sources, tmp_path / "state", lateness=LATENESS, key_groups=4)
+        hub = hub_with_tables(spark, inputs, tmp_path / "state", lateness=LATENESS)
         for name in TABLE_QUERIES:
             how: dict[str, Any] = options(name)
             if name in ("rows that move", "a left join", "filtered") and not again:
@@ -474,6 +475,13 @@ def test_what_these_queries_cannot_do_is_refused(spark: SparkSession, tmp_path: 
     with pytest.raises(QueryError, match="the results of the new version have the columns op string, r int64"):
         left.change(pairs_of(OLD, expiry="final", select={"r": "R.v", "s": "S.v"}, top=eddy.Top(1)), "immediate")
     finished(hub.run(availableNow=True))
+    for how in ("drain-stream", "graceful"):
+        hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=90)
+        earlier = [branched("left", OLD)]
+        hub.start("left", branched("left", NEW), tmp_path / "left", how=how, earlier=earlier)  # type: ignore[arg-type]
+        hub.start("changes", branched("inner", OLD), tmp_path / "changes", output="changelog")
+        with pytest.raises(InputError, match="has no meaning for a query with branches"):
+            hub.run(availableNow=True)
     for query, how, message in (
         (
             branched("inner", NEW),
@@ -487,3 +495,80 @@ def test_what_these_queries_cannot_do_is_refused(spark: SparkSession, tmp_path: 
         hub.start("changes", query, tmp_path / "changes", **how)  # type: ignore[arg-type]
         with pytest.raises(SparkJoinError, match=message):
             hub.run(availableNow=True)
+
+
+def hub_with_tables(spark: SparkSession, inputs: Inputs, state: Path, **how: Any) -> Hub:
+    """Return a hub with the streams and tables of `TABLE_QUERIES`, or some of them."""
+    sources = []
+    for name in inputs.schemas:
+        stream = eddy.Stream(name, ROWS, time="t") if name in "SU" else table(name)
+        sources.append(Source(stream, inputs.frame(spark, name), TABLE_KEYS[name]))
+    return Hub(spark, sources, state, key_groups=4, **how)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_changes_of_a_table_hold_no_result_of_streams_back(spark: SparkSession, tmp_path: Path, changed: bool) -> None:
+    """They come into groups with rows of streams, and into others."""
+    inputs = Inputs(tmp_path / "in", **{name: SCHEMAS[name] for name in "SUT"})
+
+    def row(who: int, n: int, t: int) -> dict[str, Any]:
+        return {"who": who, "n": n, "t": t}
+
+    later = [{"id": k, "ref": 0, "name": "y", "z": 2, "op": "c"} for k in range(12)] if changed else []
+    first = [{"id": 1, "ref": 0, "name": "x", "z": 1, "op": "c"}]
+    inputs.add_together({"S": [row(1, 1, 100)], "U": [row(1, 2, 10)], "T": first})
+    inputs.add_together({"S": [row(1, 3, 120), row(50, 9, 1000)], "U": [row(50, 9, 1000)], "T": later})
+    inputs.add_together({"S": [row(50, 10, 1001)], "U": [row(50, 10, 1001)], "T": []})
+    hub = hub_with_tables(spark, inputs, tmp_path / "state", lateness=0)
+    left, right = (eddy.Stream(name, ROWS, window=eddy.Range(10), time="t") for name in "SU")
+    asked = eddy.Query([left], branches=[eddy.Branch([right], ["S.who = U.who"], "anti")], select={"n": "S.n"})
+    hub.start("alone", asked, tmp_path / "alone").stop(at=2)
+    finished(hub.run(availableNow=True))
+    assert results_of(tmp_path / "alone") == Counter([(1,), (3,)])
+
+
+def test_an_answer_and_the_changes_of_its_micro_batch_are_one_difference(spark: SparkSession, tmp_path: Path) -> None:
+    """A query starts, or is handed over to, in a micro-batch that also changes rows of its answer."""
+
+    def change(number: int, version: int, op: str = "c", name: str = "x") -> dict[str, Any]:
+        return {"id": number, "ref": number, "name": name, "z": version, "op": op}
+
+    def asked(most: int, **more: Any) -> eddy.Query:
+        kept = table("R", filter=pc.field("ref") < most)
+        return eddy.Query([kept, table("T")], ["R.ref = T.id"], select={"a": "R.id", "b": "R.name"}, **more)
+
+    inputs = Inputs(tmp_path / "in", R=SCHEMAS["R"], T=SCHEMAS["T"])
+    inputs.add_together({name: [change(number, 1) for number in (1, 2, 3)] for name in "RT"})
+    inputs.add_together({"R": [change(1, 2, "d"), change(2, 2, name="y")], "T": [change(7, 1)]})
+    hub = hub_with_tables(spark, inputs, tmp_path / "state")
+    hub.start("started", asked(9), DeltaSink(tmp_path / "started", key="a"), at=1)
+    hub.start("handed", asked(2), DeltaSink(tmp_path / "handed", key="a")).change(asked(9), at=1)
+    hub.start("first", asked(9, top=eddy.Top(3, order=["R.id"])), tmp_path / "first", at=1)
+    finished(hub.run(availableNow=True))
+    for name in ("started", "handed"):
+        kept = DeltaTable(str(tmp_path / name)).to_pyarrow_table().select(["a", "b"]).to_pylist()
+        assert sorted(map(tuple, map(dict.values, kept))) == [(2, "y"), (3, "x")], name
+    assert total(tmp_path / "first") == Counter([(2, "y"), (3, "x")])
+
+
+def test_rows_on_which_a_filter_fails_end_no_query(spark: SparkSession, tmp_path: Path) -> None:
+    rows = DrawnRows(tmp_path / "in", 4, "RS")
+    for _ in range(4):
+        rows.add()
+    rows.inputs.add("R", [{"k": 1, "t": 90, "v": 0}, {"k": 2, "t": 90, "v": 0}])
+    rows.inputs.add("S", [{"k": 9, "t": 90, "v": 5}])
+    divided = pc.divide(pc.scalar(100), pc.field("v")) > 1
+    left = branched("left", OLD)
+    failing = eddy.Query(
+        [replace(left.streams[0], filter=divided)], branches=left.branches, select={"r": "R.v", "s": "S.v"}
+    )
+    hub = hub_of(spark, rows.inputs, tmp_path / "state")
+    hub.start("failing", failing, tmp_path / "failing")
+    hub.start("pairs", branched("inner", OLD), tmp_path / "pairs")
+    running = finished(hub.run(availableNow=True))
+    zeros = sum(row["v"] == 0 for table_rows in rows.inputs.tables["R"] for row in table_rows.to_pylist())
+    failed = [(row["query"], row["kind"]) for row in running.failed().collect()]
+    assert failed == [("failing", "filter")] * zeros
+    assert zeros >= 2
+    assert results_of(tmp_path / "pairs").total() > 20
+    assert all(r != 0 for r, _ in results_of(tmp_path / "failing"))

@@ -66,15 +66,42 @@ def hub_streams(keys: dict[str, Any]) -> HubStreams:
         ({"R": ("k", "j"), "S": ("k", "j")}, ["R.k = S.k"], False),
         ({"R": "k", "S": "k"}, ["(R.k, R.j) = (S.k, S.j)"], True),
         ({"R": "k", "S": "k", "T": "k"}, ["R.k = S.k"], True),
+        ({"R": "v", "S": "v"}, ["(R.k, R.v) = (S.v, S.k)"], False),
+        ({"R": ("k", "v"), "S": ("v", "k")}, ["(R.k, R.v) = (S.v, S.k)"], True),
+        ({"R": "k", "S": "k"}, ["R.v = S.v", "R.k = S.k"], True),
     ],
 )
 def test_a_query_fits_if_its_equalities_make_the_keys_equal(keys: dict[str, Any], on: list[str], fits: bool) -> None:
-    streams = hub_streams(keys)
-    if fits:
-        streams.check("pairs", query(on))
-    else:
-        with pytest.raises(QueryError, match="do not make the keys of its streams equal"):
-            streams.check("pairs", query(on))
+    streams, inner = hub_streams(keys), query(on)
+    branch = eddy.Branch(inner.streams[1:], on, "left")
+    for asked in (inner, eddy.Query(inner.streams[:1], branches=[branch])):
+        if fits:
+            streams.check("pairs", asked)
+        else:
+            with pytest.raises(QueryError, match="do not make the keys of its streams equal"):
+                streams.check("pairs", asked)
+
+
+def test_a_version_is_in_the_group_of_the_rows_that_ask_for_it() -> None:
+    """Each column of the key has to be looked up by the key of the rows, or by a column that equals it."""
+    rates = eddy.VersionedTable("V", SCHEMA, key=["k", "v"], time="t")
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RS"]
+
+    def hub(rows: Any, versions: Any) -> HubStreams:
+        keys = [*((stream, rows) for stream in streams), (rates, versions)]
+        return HubStreams([Source(stream, None, key) for stream, key in keys])  # type: ignore[arg-type]
+
+    on = ["(R.k, R.v) = (S.k, S.v)"]
+    for names, fits in ((("R.k", "R.v"), True), (("S.k", "R.v"), True), (("R.v", "R.k"), False)):
+        asked = [eddy.AsOf(rates, [f"{names[0]} = V.k", f"{names[1]} = V.v"], at="R.t")]
+        for key in (("k", "v"), ("v", "k")):
+            if fits:
+                hub(key, key).check("rated", eddy.Query(streams, on, as_of=asked))
+            else:
+                with pytest.raises(QueryError, match="do not make the keys of its streams equal"):
+                    hub(key, key).check("rated", eddy.Query(streams, on, as_of=asked))
+    with pytest.raises(SparkJoinError, match="stream 'V': a versioned table is dealt by its key: pass key=k, v"):
+        hub("k", "k")
 
 
 def test_sources_that_do_not_fit_together_are_refused() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from eddy.queries.alone import check_change, check_drain, check_kept
+from eddy.queries.alone import changes_alone, check_change, check_drain, check_kept
 from eddy.queries.changes import How
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
@@ -41,6 +41,10 @@ def check_start(name: str, warm: bool, below: HubJoin, sources: Sources) -> None
             " rows before the start as well; leave warm out"
         )
     if below.output == "changelog":
+        if "handover" not in changes_alone(below.query, below.output):
+            raise InputError(
+                f"query {name!r}: a warm start has no meaning for results that stay (expiry='final'); leave warm out"
+            )
         check_kept(f"query {name!r}: a warm start", below.query, sources)
 
 

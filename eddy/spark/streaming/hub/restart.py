@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eddy.queries.alone import check_kept
 from eddy.queries.changes import CHANGES
+from eddy.queries.lineage import require_ends
 from eddy.queries.sources import Sources
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.hub.below import HubJoin
-from eddy.spark.streaming.hub.checks import check_columns, check_stateless
+from eddy.spark.streaming.hub.checks import check_columns, check_kind, check_stateless
 from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement, When
 from eddy.spark.streaming.hub.lineage import HubHost, HubLineage
 from eddy.spark.streaming.hub.saved import has_operator, matched, resumed_lineage, saved_columns
@@ -52,10 +52,11 @@ def restarted(host: HubHost, lineages: Mapping[str, Any], elements: Elements, so
             below = HubJoin(name, start.query, start.output)
             check_columns(name, saved_columns(saved), below.rows)
             check_stateless(name, start.how, below, always=has_operator(saved))
+            check_kind(name, start.how, queries[-1] or start.query, below, sources)
+            if CHANGES[start.how].drains:
+                require_ends(name, queries[-1] or start.query, repr(start.how))
             kind = CHANGES[start.how]
             takes_back = kind.warm and below.output == "changelog"
-            if takes_back:
-                check_kept(f"query {name!r}: a handover", below.query, sources)
             if not (kind.drains or kind.at_result or takes_back):
                 if start.when != When():
                     raise SparkJoinError(

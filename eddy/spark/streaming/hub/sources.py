@@ -159,19 +159,38 @@ class HubStreams:
         return query.with_inputs(inputs) if inputs else query
 
     def _equal_keys(self, query: Query) -> bool:
-        if len(query.streams) == 1:
-            return True
-        by_stream = {stream.name: self.keys[stream.name] for stream in query.streams}
-        candidates = [
-            key_class.columns for key_class in query.partition_classes if by_stream.keys() <= key_class.columns.keys()
+        """Return whether the keys of all streams are equal in each match, and those of partners to those of rows."""
+        for path, join in query.inner_joins().items():
+            if len(path) > 1 and not self._equal_in(join, [query.streams[i].name for i in path]):
+                return False
+        for as_of in query.as_of_joins:
+            for k, key_column in enumerate(self.keys[query.streams[as_of.table].name]):
+                probed = ((query.streams[key.stream].name, key.column) for key in as_of.keys if key.key == key_column)
+                if not any(self._is_key(query, name, column, k) for name, column in probed):
+                    return False
+        return True
+
+    def _equal_in(self, join: Query, names: Sequence[str]) -> bool:
+        """Return whether an inner join makes the keys of its streams equal, column by column."""
+        components = [
+            {name: key_class.columns[name][k] for name in names}
+            for key_class in join.classes
+            if key_class.columns.keys() >= set(names)
+            for k in range(len(key_class.types))
         ]
+        return all(
+            any(all(self.keys[name][k] in component[name] for name in names) for component in components)
+            for k in range(len(self.keys[names[0]]))
+        )
 
-        def equal(columns: dict[str, tuple[str, ...]]) -> bool:
-            return any(all(columns[name] in candidate[name] for name in columns) for candidate in candidates)
-
-        width = len(next(iter(by_stream.values())))
-        return equal(by_stream) or all(
-            equal({name: (keys[j],) for name, keys in by_stream.items()}) for j in range(width)
+    def _is_key(self, query: Query, name: str, column: str, k: int) -> bool:
+        """Return whether a column of a stream is a column of its key, or equal to it in each match."""
+        key = self.keys[name][k]
+        return column == key or any(
+            {column, key} <= set(component)
+            for join in query.inner_joins().values()
+            for key_class in join.classes
+            for component in key_class.columns.get(name, ())
         )
 
     def _listed(self, query: Query | None = None) -> str:
@@ -210,6 +229,11 @@ def _check(source: Source) -> None:
             raise SparkJoinError(f"{where}, column {field.name!r}: declare it as {plain(field.type)}, not {field.type}")
     if not source.keys or len(set(source.keys)) < len(source.keys):
         raise SparkJoinError(f"{where}: key={source.key!r} is no column and no list of different columns")
+    if isinstance(stream, VersionedTable) and set(source.keys) != set(stream.keys):
+        raise SparkJoinError(
+            f"{where}: a versioned table is dealt by its key: pass key={', '.join(stream.keys)}, and the columns of the"
+            f" other sources that equal it, not {', '.join(source.keys)}"
+        )
     for column in source.keys:
         if column not in stream.schema.names:
             raise SparkJoinError(f"{where}: its key {column!r} is no column of it: {', '.join(stream.schema.names)}")

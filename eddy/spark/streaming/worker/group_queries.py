@@ -54,8 +54,6 @@ class GroupQueries:
         self._readers: dict[str, Reader[Family]] = {}
         self._alone: dict[str, LoneGroupJoin] = {}
         """By version with a join alone, its join."""
-        self._answers: list[VersionResults] = []
-        """The answers with which versions have begun, and that are still to be given."""
 
     def adapt(
         self,
@@ -105,9 +103,7 @@ class GroupQueries:
                     LoneGroupJoin(old, queries[old.key], self._options, self._times)
                     for old in (task.replaces if task.start == batch else ())
                 ]
-                answer = self._alone[task.key].begin(logged, batch, watermark, replaced)
-                if answer is not None:
-                    self._answers.append(VersionResults(task.key, answer[0], None, answer[1]))
+                self._alone[task.key].begin(logged, batch, watermark, replaced)
         return bool(grown or begun)
 
     def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:
@@ -163,8 +159,6 @@ class GroupQueries:
         waited   rows of the log that the watermark passes on its way from `before` to `after`
         rows     rows of the micro-batch
         """
-        answers, self._answers = self._answers, []
-        yield from answers
         for key, join in self._alone.items():
             if join.changing:
                 yield from _given(key, join.pass_rows(waited, rows, before, after))

@@ -118,9 +118,10 @@ class PartitionJoin:
             self._follow_plan(group_task, runtime)
             arrivals, late = self._arrivals(group_task)
             results = 0
-            to_come = sum(arrival.rows.num_rows for arrival in arrivals)
+            joining = self._joining(arrivals)
+            to_come = sum(arrival.rows.num_rows for arrival in joining)
             # Without new rows, the watermark alone makes waiting rows certain.
-            for pushed in self._pushes(arrivals):
+            for pushed in self._pushes(joining):
                 to_come -= sum(table.num_rows for table in pushed.values())
                 results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
             results += self._push_passed(runtime, group_task, arrivals)
@@ -206,6 +207,10 @@ class PartitionJoin:
         self._results.write(results)
         self._failed.add(engine.failed().to_batches())
         return results.num_rows
+
+    def _joining(self, arrivals: Sequence[SegmentRows]) -> Sequence[SegmentRows]:
+        """Return the rows that `_pushes` has."""
+        return arrivals
 
     def _pushes(self, arrivals: Sequence[SegmentRows]) -> Iterable[dict[str, pa.Table]]:
         return pushes(self._job, arrivals) if arrivals else ({},)

@@ -118,11 +118,13 @@ class QueriesJoin(PartitionJoin):
         assert isinstance(engine, GroupQueries)
         return self._write(engine.push(pushed, self._task.batch, watermark))
 
+    def _joining(self, arrivals: Sequence[SegmentRows]) -> Sequence[SegmentRows]:
+        # Of tables only changelogs have rows, and these take them with the rows that the watermark passes.
+        tables, streams = self._job.query.tables_changing, self._job.query.streams
+        return [arrival for arrival in arrivals if streams[arrival.stream].name not in tables]
+
     def _pushes(self, arrivals: Sequence[SegmentRows]) -> Iterable[dict[str, pa.Table]]:
-        # Of tables only changelogs have rows.
-        tables = self._job.query.tables_changing
-        of_streams = [arrival for arrival in arrivals if self._job.query.streams[arrival.stream].name not in tables]
-        return merged(self._job, of_streams) if of_streams else ({},)
+        return merged(self._job, arrivals) if arrivals else ({},)
 
     def _push_passed(self, engine: Engine, group_task: GroupTask, arrivals: Sequence[SegmentRows]) -> int:
         assert isinstance(engine, GroupQueries)
