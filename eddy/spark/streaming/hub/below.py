@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pyarrow as pa
 
 from eddy.queries.alone import is_alone
@@ -46,7 +48,7 @@ class HubJoin:
         """The columns of the results of the join."""
         return signed(self.query.output_schema, self.output)
 
-    @property
+    @cached_property
     def rows(self) -> pa.Schema:
         """The columns of the rows for the sink."""
         if not self.above:
