@@ -572,3 +572,53 @@ def test_rows_on_which_a_filter_fails_end_no_query(spark: SparkSession, tmp_path
     assert zeros >= 2
     assert results_of(tmp_path / "pairs").total() > 20
     assert all(r != 0 for r, _ in results_of(tmp_path / "failing"))
+
+
+def test_versions_have_results_in_groups_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that have waited, in a version from before and in one that starts warm; and the answer over tables."""
+    inputs = Inputs(tmp_path / "in", **SCHEMAS)
+    keys = range(8)
+
+    def changed(number: int) -> dict[str, Any]:
+        return {"id": number, "ref": number, "name": "x", "z": 1, "op": "c"}
+
+    inputs.add_together(
+        {
+            "S": [{"who": key, "n": key, "t": 100} for key in keys],
+            "U": [{"who": 0, "n": 0, "t": 100}],
+            "R": [changed(key) for key in keys],
+            "T": [changed(key) for key in keys],
+        }
+    )
+    far = [{"who": 8, "n": 8, "t": 500}]
+    inputs.add_together({"S": far, "U": far, "R": [], "T": []})
+    hub = hub_with_tables(spark, inputs, tmp_path / "state", lateness=0)
+    left, right = (eddy.Stream(name, ROWS, window=eddy.Range(10), time="t") for name in "SU")
+    lacking = eddy.Query([left], branches=[eddy.Branch([right], ["S.who = U.who"], "anti")], select={"n": "S.n"})
+    hub.start("before", lacking, tmp_path / "before")
+    hub.start("warm", lacking, tmp_path / "warm", warm=True, at=1)
+    of_tables = eddy.Query([table("R"), table("T")], ["R.ref = T.id"], select={"id": "R.id"})
+    hub.start("tables", of_tables, tmp_path / "tables", at=1)
+    finished(hub.run(availableNow=True))
+    assert results_of(tmp_path / "before") == results_of(tmp_path / "warm") == Counter((key,) for key in keys[1:])
+    assert total(tmp_path / "tables") == Counter((key,) for key in keys)
+
+
+def test_the_log_keeps_the_rows_that_queries_need(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources without windows; before each micro-batch the engines are loaded from a log that is compacted."""
+    monkeypatch.setattr(compaction, "MERGED", 2)
+    rows = DrawnRows(tmp_path / "in", 12, "RS", nulls=0.1)
+    for _ in range(12):
+        rows.add(10)
+    hub = hub_of(spark, rows.inputs, tmp_path / "state")
+    sink = Acting(tmp_path / "left", lambda batch: running.forget_engines())
+    hub.start("left", branched("left", (30, 45)), sink)
+    hub.start("changes", branched("left", (30, 45)), tmp_path / "changes", output="changelog", at=2)
+    running = hub.run(availableNow=True)
+    finished(running)
+    marks = watermarks_of(rows)
+    assert results_of(tmp_path / "left") == BranchReference("left", (30, 45)).results(rows.batches, marks)
+    assert total(tmp_path / "changes") == BranchReference("left", (30, 45), 2).answer(rows.batches, marks[-1])
+    assert list((tmp_path / "state" / "log").glob("*-base-*"))
