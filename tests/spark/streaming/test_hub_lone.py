@@ -574,7 +574,8 @@ def test_rows_on_which_a_filter_fails_end_no_query(spark: SparkSession, tmp_path
     assert all(r != 0 for r, _ in results_of(tmp_path / "failing"))
 
 
-def test_versions_have_results_in_groups_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["before", "warm", "tables"])
+def test_a_version_has_results_in_groups_without_new_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Rows that have waited, in a version from before and in one that starts warm; and the answer over tables."""
     inputs = Inputs(tmp_path / "in", **SCHEMAS)
     keys = range(8)
@@ -595,13 +596,12 @@ def test_versions_have_results_in_groups_without_new_rows(spark: SparkSession, t
     hub = hub_with_tables(spark, inputs, tmp_path / "state", lateness=0)
     left, right = (eddy.Stream(name, ROWS, window=eddy.Range(10), time="t") for name in "SU")
     lacking = eddy.Query([left], branches=[eddy.Branch([right], ["S.who = U.who"], "anti")], select={"n": "S.n"})
-    hub.start("before", lacking, tmp_path / "before")
-    hub.start("warm", lacking, tmp_path / "warm", warm=True, at=1)
     of_tables = eddy.Query([table("R"), table("T")], ["R.ref = T.id"], select={"id": "R.id"})
-    hub.start("tables", of_tables, tmp_path / "tables", at=1)
+    how: dict[str, Any] = {"before": {}, "warm": {"warm": True, "at": 1}, "tables": {"at": 1}}[name]
+    hub.start(name, of_tables if name == "tables" else lacking, tmp_path / name, **how)
     finished(hub.run(availableNow=True))
-    assert results_of(tmp_path / "before") == results_of(tmp_path / "warm") == Counter((key,) for key in keys[1:])
-    assert total(tmp_path / "tables") == Counter((key,) for key in keys)
+    wanted = Counter((key,) for key in keys[name != "tables" :])
+    assert (total if name == "tables" else results_of)(tmp_path / name) == wanted
 
 
 def test_the_log_keeps_the_rows_that_queries_need(
