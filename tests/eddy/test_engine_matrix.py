@@ -22,7 +22,8 @@ from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling,
 from eddy.queries.alone import Output
 from eddy.queries.changes import CHANGES
 from eddy.queries.query import RunningQuery
-from eddy.spark.streaming.hub.elements import StartElement, When
+from eddy.spark.streaming.hub.elements import ChangeElement, StartElement, StopElement, When
+from eddy.spark.streaming.hub.hub import KINDS as HUB_KINDS
 from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
@@ -31,6 +32,7 @@ from eddy.streams.windows import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("n", pa.int64())])
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "queries.md"
+HUB_GUIDE = GUIDE.with_name("hub.md")
 BEGIN, END = "<!-- the matrix, as tests/eddy/test_engine_matrix.py tries it -->\n", "<!-- end of the matrix -->\n"
 TABLE = Table("D", SCHEMA, key="k", ops="column")
 VERSIONS = VersionedTable("V", SCHEMA, key="k", time="t")
@@ -105,6 +107,16 @@ REASONS = {
     "a hub": "a hub deals rows by one key, in micro-batches, and has what a streaming join over them has",
 }
 """A part of a message, and the reason as the guide gives it."""
+HUB_REASONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a": (REASONS["would never end"], ("would never end",)),
+    "b": (REASONS["depend on others"], ("has no meaning for a query with branches", "has no meaning for a query over")),
+    "c": ("its groups have one version at a time", ("with aggregates or top on a hub",)),
+    "d": ("its answer has one version at a time", ("for a changelog on a hub",)),
+    "e": ("they come from rows before the start as well", ("for groups and first rows of all results",)),
+    "f": (REASONS["stay"], ("'handover' has no meaning for a changelog", "results that stay")),
+}
+"""By letter a reason as the guide gives it, and parts of messages."""
+HUB_CALLS = ("start", "warm start", "drain stop", *HUB_KINDS)
 
 
 def reason_of(message: str) -> str:
@@ -141,23 +153,41 @@ def act(query: RunningQuery, make: Callable[[int], Query], call: str) -> None:
         query.change(make(5), call)  # type: ignore[arg-type]
 
 
+def of_hub(kind: str, call: str) -> str:
+    """Return "yes" or the letter of a reason, after checking a cell of a hub, which takes no Spark.
+
+    Returns "" for a kind that no hub has.
+    """
+    make, output = KINDS[kind]
+    if output == "upsert":
+        return ""
+    made = make(4)
+    # A hub has versioned tables, or other tables.
+    inputs = [*streams(span(50)), VERSIONS if VERSIONS in made.streams else replace(TABLE, version="n")]
+    queries = HubQueries(HubStreams([Source(stream, None, "k") for stream in inputs]), QuerySinks())  # type: ignore[arg-type]
+    # On Spark, groups and first rows are a changelog in any case.
+    asked: Any = "append" if made.aggregation or made.top else output
+    try:
+        queries.check(StartElement("q", When(), made, NullSink(), False, output=asked))
+    except eddy.EddyError:
+        return ""
+    try:
+        queries.give(StartElement("q", When(), made, NullSink(), call == "warm start", output=asked))
+        if call == "drain stop":
+            queries.check(StopElement("q", When(), "drain"))
+        elif call in CHANGES:
+            queries.check(ChangeElement("q", When(), make(5), call))  # type: ignore[arg-type]
+    except eddy.EddyError as problem:
+        said = str(problem)
+        return next(letter for letter, (_, texts) in HUB_REASONS.items() if any(text in said for text in texts))
+    return "yes"
+
+
 def tried(kind: str, call: str) -> str:
     """Return "yes" or the letter of a reason, after trying a cell."""
     make, output = KINDS[kind]
     if call == HOST:
-        made = make(4)
-        # A hub has versioned tables, or other tables.
-        inputs = [*streams(span(50)), VERSIONS if VERSIONS in made.streams else replace(TABLE, version="n")]
-        hub = HubStreams([Source(stream, None, "k") for stream in inputs])  # type: ignore[arg-type]
-        if output == "upsert":
-            return reason_of("a hub")
-        # On Spark, groups and first rows are a changelog in any case.
-        asked = "append" if made.aggregation or made.top else output
-        try:
-            HubQueries(hub, QuerySinks()).check(StartElement("q", When(), made, NullSink(), False, output=asked))
-        except eddy.EddyError as problem:
-            return reason_of(str(problem) + " a hub")
-        return "yes"
+        return of_hub(kind, "start") or reason_of("a hub")
     engine = eddy.Engine(sources())
     engine.push(rows(1))
     before = engine.snapshot()
@@ -193,15 +223,34 @@ def matrix() -> dict[str, dict[str, str]]:
     return {kind: {call: tried(kind, call) for call in CALLS} for kind in KINDS}
 
 
-def test_the_guide_has_what_each_kind_of_query_can_do(matrix: dict[str, dict[str, str]]) -> None:
-    """To renew it, put what the failure prints between the comments of the guide."""
-    heads = ["", *(f"`{call}`" if call in CHANGES else call for call in CALLS)]
+def text_of(matrix: dict[str, dict[str, str]], reasons: list[tuple[str, str]]) -> str:
+    """Return the text of a matrix, and of the reasons by their letters."""
+    heads = ["", *(f"`{call}`" if call in CHANGES else call for call in next(iter(matrix.values())))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {kind} | {' | '.join(cells.values())} |" for kind, cells in matrix.items()]
-    reasons = [f"- {letter}: {why}" for letter, why in zip("abcdefgh", REASONS.values(), strict=False)]
-    text = "\n".join([*lines, "", *reasons, ""])
-    guide = GUIDE.read_text()
-    assert guide[guide.index(BEGIN) + len(BEGIN) : guide.index(END)] == text, f"\n{text}"
+    return "\n".join([*lines, "", *(f"- {letter}: {why}" for letter, why in reasons), ""])
+
+
+def between(guide: Path) -> str:
+    """Return the matrix of a guide."""
+    text = guide.read_text()
+    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+
+
+def test_the_guide_has_what_each_kind_of_query_can_do(matrix: dict[str, dict[str, str]]) -> None:
+    """To renew it, put what the failure prints between the comments of the guide."""
+    text = text_of(matrix, list(zip("abcdefgh", REASONS.values(), strict=False)))
+    assert between(GUIDE) == text, f"\n{text}"
+
+
+def test_the_guide_has_what_each_kind_of_query_can_do_in_a_hub(matrix: dict[str, dict[str, str]]) -> None:
+    """As above; the kinds are those that a hub has."""
+    kinds = [kind for kind in KINDS if matrix[kind][HOST] == "yes"]
+    of_hubs = {kind: {call: of_hub(kind, call) for call in HUB_CALLS} for kind in kinds}
+    text = text_of(of_hubs, [(letter, why) for letter, (why, _) in HUB_REASONS.items()])
+    assert between(HUB_GUIDE) == text, f"\n{text}"
+    used = {cell for cells in of_hubs.values() for cell in cells.values()}
+    assert used == {"yes", *HUB_REASONS}
 
 
 def test_each_reason_is_one_of_some_cell(matrix: dict[str, dict[str, str]]) -> None:
