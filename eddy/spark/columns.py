@@ -49,6 +49,11 @@ def check_tables(query: Query) -> None:
             f"table {query.tables_changing[0]}: a join on Spark has no as-of joins beside tables, whose rows are"
             " replaced and deleted; make it a VersionedTable as well, or use a Runtime"
         )
+    check_versions(query)
+
+
+def check_versions(query: Query) -> None:
+    """Raise QueryError for tables whose changes have no order."""
     for stream in query.streams:
         if not isinstance(stream, Table):
             continue

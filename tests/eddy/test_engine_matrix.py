@@ -162,8 +162,7 @@ def of_hub(kind: str, call: str) -> str:
     if output == "upsert":
         return ""
     made = make(4)
-    # A hub has versioned tables, or other tables.
-    inputs = [*streams(span(50)), VERSIONS if VERSIONS in made.streams else replace(TABLE, version="n")]
+    inputs = [*streams(span(50)), VERSIONS, replace(TABLE, version="n")]
     queries = HubQueries(HubStreams([Source(stream, None, "k") for stream in inputs]), QuerySinks())  # type: ignore[arg-type]
     # On Spark, groups and first rows are a changelog in any case.
     asked: Any = "append" if made.aggregation or made.top else output

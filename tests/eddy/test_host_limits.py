@@ -230,8 +230,11 @@ def test_what_is_no_query_is_refused(host: str) -> None:
         HOSTS[host](alone)
 
 
-def test_a_hub_has_versioned_tables_or_others() -> None:
+def test_a_hub_has_a_stream_beside_versioned_tables() -> None:
     inputs: list[eddy.Stream] = [eddy.VersionedTable("rate", SCHEMA, key="k", time="t")]
-    inputs += [eddy.Stream("R", SCHEMA, time="t"), eddy.Table("goods", SCHEMA, key="k", version="t")]
-    with pytest.raises(eddy.QueryError, match="table goods: a join on Spark has no as-of joins beside tables"):
+    inputs.append(eddy.Table("goods", SCHEMA, key="k", version="t"))
+    with pytest.raises(eddy.EddyError, match="a hub has a stream beside its versioned tables"):
         HubStreams([Source(stream, None, "k") for stream in inputs])  # type: ignore[arg-type]
+    unordered = [eddy.Stream("R", SCHEMA, time="t"), eddy.Table("goods", SCHEMA, key="k")]
+    with pytest.raises(eddy.QueryError, match="table goods: on Spark, changes arrive in no order"):
+        HubStreams([Source(stream, None, "k") for stream in unordered])  # type: ignore[arg-type]

@@ -397,9 +397,12 @@ def test_rows_get_the_version_at_their_time(
                 rows.inputs.frame(spark, name),
                 "k",
             )
-            for name in "RSV"
+            for name in "VRS"
         ]
+        known = eddy.Table("D", SCHEMA, key=["k", "t"], version="v")
+        sources.append(Source(known, rows.inputs.frame(spark, "V"), "k"))
         hub = Hub(spark, sources, tmp_path / "state", lateness=60, key_groups=4)
+        hub.start("known", eddy.Query([known], select={"k": "D.k", "t": "D.t", "v": "D.v"}), tmp_path / "known")
         sink = Acting(tmp_path / "left", lambda batch: acts[-1](batch))
         hub.start(
             "left",
@@ -416,6 +419,10 @@ def test_rows_get_the_version_at_their_time(
         finished(running)
         assert (running.groups()["source"].to_pylist().count("loaded") > 10) == (engines == "loaded")
     marks, batches = watermarks_of(rows, "RSV"), rows.batches
+    newest: dict[Any, int] = {}
+    for row in (row for part in batches["V"] for row in part):
+        newest[row["k"], row["t"]] = max(row["v"], newest.get((row["k"], row["t"]), 0))
+    assert total(tmp_path / "known") == Counter((*key, v) for key, v in newest.items())
 
     def version(row: Any) -> int | None:
         known = [

@@ -17,7 +17,7 @@ from eddy.query.as_of import AsOf
 from eddy.query.host_limits import check_counts_late, check_failed_plainly
 from eddy.query.query import Query
 from eddy.spark.changes import plain_changes
-from eddy.spark.columns import check_tables
+from eddy.spark.columns import check_tables, check_versions
 from eddy.spark.errors import SparkJoinError
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
@@ -72,6 +72,8 @@ class HubStreams:
     def __init__(self, given: Sequence[Source]) -> None:
         for candidate in given:
             _check(candidate)
+        # As in `base`, whose tables of as-of joins come last.
+        given = sorted(given, key=lambda source: isinstance(source.stream, VersionedTable))
         self.keys = {source.stream.name: source.keys for source in given}
         if len(given) < 2:
             raise SparkJoinError(f"a hub has 2 streams or more, not {len(given)}")
@@ -96,18 +98,25 @@ class HubStreams:
             for source in plain
             if not isinstance(source.stream, VersionedTable)
         ]
-        if not streams:
-            raise SparkJoinError("a hub has a stream or a Table beside its versioned tables")
+        versioned = [source.stream for source in plain if isinstance(source.stream, VersionedTable)]
+        timed = [stream for stream in streams if stream.time is not None]
+        if versioned and not timed:
+            raise SparkJoinError("a hub has a stream beside its versioned tables, whose rows get their versions")
         quoted = {name: [_quoted(name, column) for column in keys] for name, keys in self.keys.items()}
         first, *others = (quoted[stream.name] for stream in streams)
-        versioned = [source.stream for source in plain if isinstance(source.stream, VersionedTable)]
-        at = None if streams[0].time is None else _quoted(streams[0].name, streams[0].time)
         self.base = Query(
             streams,
             [_equality(first, other) for other in others],
-            as_of=[AsOf(table, [_equality(first, quoted[table.name])], at=at) for table in versioned],
+            as_of=[
+                AsOf(
+                    table,
+                    [_equality(quoted[timed[0].name], quoted[table.name])],
+                    at=_quoted(timed[0].name, str(timed[0].time)),
+                )
+                for table in versioned
+            ],
         )
-        check_tables(self.base)
+        check_versions(self.base)
         kind = self.base.time_type
         self.spans = tuple(None if source.stream.name in self._tables else _span(source, kind) for source in given)
 
