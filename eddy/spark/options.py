@@ -27,7 +27,7 @@ from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.placing import Placement, check_placement
 from eddy.spark.local_path import local_path
-from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.partitioning.engine import EngineOptions, JoinOutput
 from eddy.spark.streaming.state.identity import CHANGES, How
 from eddy.spark.streaming.state.object_store import ObjectStore, is_url
 from eddy.spark.transports.choice import AUTO, check_transport
@@ -241,7 +241,7 @@ class StreamingKeywords(_OfOneQuery, _OfStreams, total=False):
 
     checkpoint: Required[str | Path]
     change: How | None
-    output: Literal["append", "changelog"]
+    output: JoinOutput
 
 
 class HubKeywords(_Common, _OfStreams, total=False):

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy import QueryError
+from eddy import InputError, QueryError
 from eddy.queries.sources import POSITION, Sources
 from eddy.spark import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
@@ -382,3 +382,19 @@ def test_names_of_a_sink_that_two_queries_share_are_refused(tmp_path: Path) -> N
         sinks.make_ready("two", waiting := NullSink(), SCHEMA, [("four", waiting)])
     with pytest.raises(SparkJoinError, match="query 'three' has results, and no sink"):
         sinks.publish(1, ["three/part-0.parquet"], None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("stop", "refused"), [("immediate", False), ("drain", True)])
+def test_a_change_after_a_stop_that_waits_is_a_start(stop: Any, refused: bool) -> None:
+    """The version that drains may still have results when the change takes effect."""
+    queries = made()
+    queries.give(StartElement("one", When(), PAIRS, NullSink(), False))
+    queries.give(StopElement("one", When(5), stop))
+    branch = eddy.Branch(PAIRS.streams[1:], PAIRS.on, "left")
+    left = eddy.Query(PAIRS.streams[:1], branches=[branch], select={"r": "R.v", "s": "S.v"})
+    change = ChangeElement("one", When(6), left, "graceful")
+    if refused:
+        with pytest.raises(InputError, match="'graceful' has no meaning for a query with branches"):
+            queries.give(change)
+    else:
+        queries.give(change)

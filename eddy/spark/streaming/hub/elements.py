@@ -111,7 +111,7 @@ class Elements:
         """Return the queries that are to start, and their sinks, the newest ones last."""
         return [(element.name, element.sink) for element in self.waiting if isinstance(element, StartElement)]
 
-    def ends(self, name: str) -> bool:
-        """Return whether the newest waiting element of a name stops it."""
-        waiting = [element for element in self.waiting if element.name == name]
-        return bool(waiting) and isinstance(waiting[-1], StopElement)
+    def ends(self, name: str, *, at_once: bool = False) -> bool:
+        """Return whether the newest waiting element of a name stops it; `at_once`: and no version of it drains then."""
+        newest = next((element for element in reversed(self.waiting) if element.name == name), None)
+        return isinstance(newest, StopElement) and not (at_once and newest.how == "drain")

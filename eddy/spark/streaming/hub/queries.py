@@ -122,7 +122,7 @@ class HubQueries:
             self.streams.check(name, element.query)
             below = HubJoin(name, element.query, self.output_of(name))
             check_columns(name, columns_of(HubJoin(name, old, self.output_of(name)).rows), below.rows)
-            if not ends:
+            if (live or newest is not None) and not self._elements.ends(name, at_once=True):
                 check_kind(name, element.how, old, below, self.streams.sources)
             if CHANGES[element.how].drains and not ends:
                 require_ends(name, old, repr(element.how))
