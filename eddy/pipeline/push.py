@@ -142,7 +142,10 @@ def _prepared(
     pipeline.begin()
     for join in pipeline.joins.values():
         if join.router.due:
-            pipeline.share_bound(join)
+            try:
+                pipeline.share_bound(join)
+            except CapacityError:
+                continue  # without room no plan changes; rows that need room say so, and the end of input needs none
             follow_router(join)
             join.begin()
     commit = _computed(pipeline, arrivals)

@@ -297,5 +297,6 @@ class Lineage:
             self.host.drain(link.old, position)
         else:
             link.old.stops(position, self.host.position)
-        if link.change.at_result:
+        # A version that has not begun may still be dropped at the position of the change.
+        if link.change.at_result and link.old.start is not None:
             self.successions = [other for other in self.successions if other is not link]

@@ -94,3 +94,19 @@ def test_a_plan_that_a_policy_wants_refuses_no_push(seed: int, room: int) -> Non
 
 def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(str, table.to_pylist()))
+
+
+def test_the_end_of_the_input_needs_no_room() -> None:
+    """A plan that is due then does not change; the results are those of a runtime without a bound."""
+    schema = pa.schema([("x", pa.int64()), ("n", pa.int64())])
+    r, s, t = (eddy.Stream(name, schema, window=eddy.Rows(size)) for name, size in (("R", 12), ("S", 1), ("T", 3)))
+    below = eddy.Branch([t], ["R.x <= T.x"], "left")
+    query = eddy.Query([r], branches=[eddy.Branch([s], ["R.x <= S.x"], "left", [below])], select=["R.n", "S.n", "T.n"])
+    ends = []
+    for max_bytes in (None, 1):
+        runtime = eddy.Runtime(query, strategy="jisc", decide_every=1, bounded=True, output="changelog")
+        rows = {name: pa.table({"x": [1] * 7, "n": [*range(7)]}, schema=schema) for name in "RST"}
+        runtime.push(rows, [0, 1, 2] * 7)
+        runtime.max_bytes = max_bytes
+        ends.append(runtime.finish())
+    assert ends[0].equals(ends[1])

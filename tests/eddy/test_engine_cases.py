@@ -45,6 +45,15 @@ CASES = {
         ChangeStep("q", NEWEST, "delayed-drain", 6),
         arrivals("R0 S0 S1 R2 S3 R12 R13 S13 R14 S30 R30"),
     ),
+    "a version that never began is dropped at the next change, though results of that come in the same push": case(
+        StartStep("p", NEWEST),
+        arrivals("R0 S0"),
+        StartStep("q", NEWEST, warm=True),
+        ChangeStep("q", asked(Rows(1), Range(0)), "delayed-drain"),
+        ChangeStep("q", asked(Rows(1), Rows(1), least=2), "graceful-drain", 1),
+        arrivals("R0 S0 R0 S0 R0 S0 R0x2 S0", 2),
+        arrivals("R0x2 S0", 10),
+    ),
     "results that are held come before those of the version after theirs": case(
         StartStep("q", NEWEST),
         ChangeStep("q", NEWEST, "drain-query"),
