@@ -35,7 +35,10 @@ def run(
     every: Annotated[
         str | None, typer.Option(help='Time between micro-batches, such as "5 seconds"; none = at once.')
     ] = None,
-    page: Annotated[int | None, typer.Option(help="Port of the live page of the first INSERT; 0 = a free one.")] = None,
+    page: Annotated[
+        int | None,
+        typer.Option(help="Port of the live page of the statement set, or else of the first INSERT; 0 = a free one."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the file and its options, and start nothing.")] = False,
 ) -> None:
     """Run the queries of a file as streaming joins on Spark, until they are stopped by Ctrl-C.

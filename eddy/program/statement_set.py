@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eddy.program.connectors import input_frame, sink_of
 from eddy.program.join_options import hub_options, join_options
 from eddy.program.text import Insertion, ProgramTable, as_spark_has_it
-from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.hub.elements import StartElement, When
+from eddy.spark.streaming.hub.checks import check_query
 from eddy.spark.streaming.hub.hub import Hub
-from eddy.spark.streaming.hub.queries import HubQueries
-from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.keys import Choice, key_choices, merged
 from eddy.spark.streaming.hub.sources import HubStreams, Source
-from eddy.spark.streaming.sinks import FORMATS, NullSink
+from eddy.spark.streaming.sinks import FORMATS
 from eddy.streams.stream import Stream
 from stairs.errors import EddyError
 
@@ -29,8 +27,6 @@ DIRECTORY = "statement.set"
 """Name of the checkpoint; no table can have this name."""
 TRIED = 1000
 """Choices of keys that are looked at; each INSERT multiplies them by the keys of its query."""
-Keys = Mapping[str, frozenset[str]]
-"""By stream the columns any of which may be its key."""
 
 
 def check_set(program: Sequence[Insertion]) -> None:
@@ -54,18 +50,16 @@ def check_set(program: Sequence[Insertion]) -> None:
     for insertion in program:
         output = join_options(insertion).get("output", "append")
         try:
-            HubQueries(streams, QuerySinks()).check(
-                StartElement(insertion.target.name, When(), insertion.query, NullSink(), False, output=output)
-            )
+            check_query(streams, insertion.target.name, insertion.query, output)
         except EddyError as problem:
             raise insertion.refused(str(problem)) from problem
 
 
 def common_keys(program: Sequence[Insertion]) -> dict[str, str]:
     """Return by input a column by which all queries join their inputs. Raises SqlError if there are none."""
-    choices: list[Keys] = [{}]
+    choices: list[Choice] = [{}]
     for insertion in program:
-        choices = list(islice(_joined(choices, insertion.query), TRIED))
+        choices = list(islice(merged(choices, key_choices(insertion.query)), TRIED))
         if not choices:
             raise insertion.refused(
                 "all INSERT of a statement set join their tables by the same columns, because their rows are dealt by"
@@ -76,24 +70,6 @@ def common_keys(program: Sequence[Insertion]) -> dict[str, str]:
         name: next(column for column in stream.schema.names if column in choices[0].get(name, stream.schema.names))
         for name, stream in inputs.items()
     }
-
-
-def _joined(choices: Sequence[Keys], query: Query) -> Iterator[Keys]:
-    """Yield the choices of keys that a query leaves."""
-    names = [stream.name for stream in query.streams]
-    schemas = {stream.name: frozenset(stream.schema.names) for stream in query.streams}
-    if len(names) == 1:
-        yield from choices
-        return
-    for chosen in choices:
-        for key_class in query.partition_classes:
-            if not key_class.columns.keys() >= set(names):
-                continue
-            for k in range(len(key_class.types)):
-                here = {name: frozenset(key_class.columns[name][k]) & schemas[name] for name in names}
-                kept = {name: columns & chosen.get(name, columns) for name, columns in here.items()}
-                if all(kept.values()):
-                    yield {**chosen, **kept}
 
 
 def _input(table: ProgramTable) -> Stream:

@@ -22,6 +22,7 @@ from eddy import AsOf, Branch, Query, Range, Rows, Stream, Table, Top, Tumbling,
 from eddy.queries.alone import Output
 from eddy.queries.changes import CHANGES
 from eddy.queries.query import RunningQuery
+from eddy.spark.streaming.hub.checks import check_query
 from eddy.spark.streaming.hub.elements import ChangeElement, StartElement, StopElement, When
 from eddy.spark.streaming.hub.hub import KINDS as HUB_KINDS
 from eddy.spark.streaming.hub.queries import HubQueries
@@ -167,7 +168,7 @@ def of_hub(kind: str, call: str) -> str:
     # On Spark, groups and first rows are a changelog in any case.
     asked: Any = "append" if made.aggregation or made.top else output
     try:
-        queries.check(StartElement("q", When(), made, NullSink(), False, output=asked))
+        check_query(queries.streams, "q", made, asked)
     except eddy.EddyError:
         return ""
     try:

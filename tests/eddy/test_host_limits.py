@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +15,8 @@ import pytest
 import eddy
 from bench.simulated.cluster.simulation import ClusterSimulation
 from bench.simulated.placement.simulation import PlacementSimulation
-from eddy.spark.streaming.hub.elements import StartElement, When
-from eddy.spark.streaming.hub.queries import HubQueries
-from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.checks import check_query
 from eddy.spark.streaming.hub.sources import HubStreams, Source
-from eddy.spark.streaming.sinks import NullSink
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 TIMES = {"R": [0, 4, 9, 3, 12, 15], "S": [1, 2, 8, 10, 3, 16]}
@@ -68,7 +65,7 @@ def by_hub(asked: eddy.Query) -> None:
     """Check a query only, since that takes no Spark."""
     streams = [eddy.Stream(name, SCHEMA, time="t") for name in "RS"]
     hub = HubStreams([Source(stream, None, "k") for stream in streams])  # type: ignore[arg-type]
-    HubQueries(hub, QuerySinks()).check(StartElement("q", When(), asked, NullSink(), False))
+    check_query(hub, "q", asked, "append")
 
 
 HOSTS: dict[str, Callable[[eddy.Query], Rows | None]] = {
@@ -238,3 +235,21 @@ def test_a_hub_has_a_stream_beside_versioned_tables() -> None:
     unordered = [eddy.Stream("R", SCHEMA, time="t"), eddy.Table("goods", SCHEMA, key="k")]
     with pytest.raises(eddy.QueryError, match="table goods: on Spark, changes arrive in no order"):
         HubStreams([Source(stream, None, "k") for stream in unordered])  # type: ignore[arg-type]
+
+
+def test_a_query_may_name_the_lateness_that_the_engine_has() -> None:
+    """The streams of a query may be those of the engine; the watermark is that of the engine in any case."""
+    answers = []
+    for of_query in (0, 3):
+        streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(8), time="t", lateness=3) for name in "RS"]
+        engine = eddy.Engine([replace(stream, window=None) for stream in streams])
+        asked = [replace(stream, lateness=of_query or None) for stream in streams]
+        left = eddy.Query(asked[:1], branches=[eddy.Branch(asked[1:], ["R.k = S.k"], "left")], select=["R.n", "S.n"])
+        engine.start("pairs", eddy.Query(asked, ["R.k = S.k"], select=["R.n", "S.n"]))
+        engine.start("left", left)
+        answers.append([{name: table.to_pylist() for name, table in engine.push(rows).items()} for rows, _ in pushes()])
+    assert answers[0] == answers[1]
+    assert any(batch["left"] for batch in answers[0])
+    wrong = [replace(stream, lateness=4) for stream in streams]
+    with pytest.raises(eddy.QueryError, match="lateness belongs to the engine"):
+        engine.start("other", eddy.Query(wrong, ["R.k = S.k"]))

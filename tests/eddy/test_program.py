@@ -82,6 +82,9 @@ def test_the_queries_of_a_statement_set_are_one_job() -> None:
     program = check_program(SET)
     assert [(insertion.target.name, insertion.together) for insertion in program] == [("sales", True), ("pages", True)]
     assert common_keys(program) == {"clicks": "k", "buys": "k"}
+    (changed,) = [text for text in [SET.replace("c.k = b.k GROUP", "c.at = b.at AND c.k = b.k GROUP")] if text != SET]
+    for text in (changed, changed.replace("c JOIN buys b ON c.at", "c LEFT JOIN buys b ON c.at")):
+        assert common_keys(check_program(text)) == {"clicks": "k", "buys": "k"}
     assert (hub_options(program[0]), join_options(program[1])) == ({"key_groups": 4}, {})
     alone = check_program(f"{SET}CREATE TABLE more WITH ('connector' = 'print'); INSERT INTO more {SELECT};")
     assert [insertion.together for insertion in alone] == [True, True, False]

@@ -1,4 +1,4 @@
-"""What a hub makes of a query: the join that its workers run, and the operator on the driver above the join."""
+"""The join below a query of a hub, which the workers run, and the operator above it, which the driver runs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from eddy.queries.alone import changes_alone, check_change, check_drain, check_k
 from eddy.queries.changes import How
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
+from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.hub.below import HubJoin
+from eddy.spark.streaming.hub.sources import HubStreams
 from stairs.errors import InputError, QueryError
 
 
@@ -31,8 +33,11 @@ def check_columns(name: str, columns: Sequence[tuple[str, str]], rows: pa.Schema
         )
 
 
-def check_start(name: str, warm: bool, below: HubJoin, sources: Sources) -> None:
-    """Raise InputError for a warm start of a query whose answer is not that of the rows that the log keeps."""
+def check_query(streams: HubStreams, name: str, query: Query, output: JoinOutput, warm: bool = False) -> None:
+    """Raise QueryError for a query that the streams of a hub do not have, and InputError for a warm start of a query
+    whose answer is not that of the rows that the log keeps."""
+    streams.check(name, query)
+    below = HubJoin(name, query, output)
     if not warm:
         return
     if below.above and not below.windows:
@@ -45,7 +50,7 @@ def check_start(name: str, warm: bool, below: HubJoin, sources: Sources) -> None
             raise InputError(
                 f"query {name!r}: a warm start has no meaning for results that stay (expiry='final'); leave warm out"
             )
-        check_kept(f"query {name!r}: a warm start", below.query, sources)
+        check_kept(f"query {name!r}: a warm start", below.query, streams.sources)
 
 
 def check_kind(name: str, how: How, old: Query, below: HubJoin, sources: Sources) -> None:

@@ -33,7 +33,7 @@ from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.hub.below import HubJoin
-from eddy.spark.streaming.hub.checks import check_columns, check_kind, check_start, check_stop, columns_of
+from eddy.spark.streaming.hub.checks import check_columns, check_kind, check_query, check_stop, columns_of
 from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.lineage import HubLineage
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
@@ -111,8 +111,7 @@ class HubQueries:
         live = lineage is not None and bool(lineage.live)
         newest = self._elements.newest_query(name)
         if isinstance(element, StartElement):
-            self.streams.check(name, element.query)
-            check_start(name, element.warm, HubJoin(name, element.query, element.output), self.streams.sources)
+            check_query(self.streams, name, element.query, element.output, element.warm)
             if (live or newest is not None) and not self._elements.ends(name):
                 raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
             return

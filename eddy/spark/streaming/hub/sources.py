@@ -19,6 +19,7 @@ from eddy.query.query import Query
 from eddy.spark.changes import plain_changes
 from eddy.spark.columns import check_tables, check_versions
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.hub.keys import key_choices
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
@@ -168,38 +169,12 @@ class HubStreams:
         return query.with_inputs(inputs) if inputs else query
 
     def _equal_keys(self, query: Query) -> bool:
-        """Return whether the keys of all streams are equal in each match, and those of partners to those of rows."""
-        for path, join in query.inner_joins().items():
-            if len(path) > 1 and not self._equal_in(join, [query.streams[i].name for i in path]):
-                return False
-        for as_of in query.as_of_joins:
-            for k, key_column in enumerate(self.keys[query.streams[as_of.table].name]):
-                probed = ((query.streams[key.stream].name, key.column) for key in as_of.keys if key.key == key_column)
-                if not any(self._is_key(query, name, column, k) for name, column in probed):
-                    return False
-        return True
-
-    def _equal_in(self, join: Query, names: Sequence[str]) -> bool:
-        """Return whether an inner join makes the keys of its streams equal, column by column."""
-        components = [
-            {name: key_class.columns[name][k] for name in names}
-            for key_class in join.classes
-            if key_class.columns.keys() >= set(names)
-            for k in range(len(key_class.types))
-        ]
+        """Return whether each column of the key is a choice: then so are all of them together."""
+        choices = key_choices(query)
+        width = len(next(iter(self.keys.values())))
         return all(
-            any(all(self.keys[name][k] in component[name] for name in names) for component in components)
-            for k in range(len(self.keys[names[0]]))
-        )
-
-    def _is_key(self, query: Query, name: str, column: str, k: int) -> bool:
-        """Return whether a column of a stream is a column of its key, or equal to it in each match."""
-        key = self.keys[name][k]
-        return column == key or any(
-            {column, key} <= set(component)
-            for join in query.inner_joins().values()
-            for key_class in join.classes
-            for component in key_class.columns.get(name, ())
+            any(all(self.keys[name][k] in columns for name, columns in choice.items()) for choice in choices)
+            for k in range(width)
         )
 
     def _listed(self, query: Query | None = None) -> str:

@@ -22,6 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from eddy.live.engine_file import EngineFile
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
@@ -114,6 +118,12 @@ class Engines:
             for stream in self.job.query.streams
         ]
         return Sources(inputs, alone=True)
+
+    def event_times(self, rows: pa.RecordBatch, stream: str) -> npt.NDArray[np.int64]:
+        """Return the event times of rows of a stream of a hub in ticks."""
+        times = self.job.positions(rows, self.job.query.index(stream))
+        assert times is not None  # each stream of a hub has a time column
+        return times
 
     def holding(self) -> Holding:
         """Return the engines of the process."""

@@ -11,6 +11,7 @@ Until then they wait in the log.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -55,6 +56,7 @@ class LoneGroupJoin:
         }
         """By stream its filter: a row on which it fails is a failed row, and the other queries go on."""
         self.query = query.with_inputs({stream.name: replace(stream, filter=None) for stream in filtered})
+        self.query.failed_rows = sys.maxsize  # until the worker has written them, after each push
         self.runtime: Runtime | None = replace(options, output=task.output).runtime(self.query)
         self.changing = task.output == "changelog"
         self._timed = query.graph.timed

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.queries.sources import POSITION
@@ -91,15 +89,10 @@ class QueriesJoin(PartitionJoin):
         report.versions = closed
         return report
 
-    def _times(self, rows: pa.RecordBatch, stream: str) -> npt.NDArray[np.int64]:
-        times = self._job.positions(rows, self._job.query.index(stream))
-        assert times is not None  # each stream of a hub has a time column
-        return times
-
     def _engine(self, group_task: GroupTask, loan: Loan) -> tuple[Engine, str]:
         source = NEW if group_task.before is None else loan.source
         if loan.runtime is None:
-            loan.runtime = GroupQueries(self._engines.sources, self._job.options, self._times)
+            loan.runtime = GroupQueries(self._engines.sources, self._job.options, self._engines.event_times)
             if group_task.before is not None:
                 source = LOADED
                 self._log_loading(group_task)
