@@ -207,8 +207,9 @@ class Ledger:
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of the room for the rows that a push puts out, and for its log."""
-        return self.arrays.rows.nbytes + self.arrays.signs.nbytes + self.arrays.log.nbytes
+        """Bytes of the room for the rows that a push puts out, and for its log, which `release_buffers` gives back."""
+        rows, width = self.arrays.rows.shape
+        return (rows - LEAST_ROOM) * (8 * width + 1) + self.arrays.log.nbytes - 8 * LEAST_ROOM * LOGGED
 
     def release_buffers(self) -> None:
         """Give back the room for the rows that a push puts out, and for its log. Between two pushes."""

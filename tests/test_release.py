@@ -11,10 +11,10 @@ from pathlib import Path
 
 import eddy
 from eddy.queries.snapshot import KIND as ENGINE
-from eddy.spark.groups.state import GROUPS
 from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.state import identity, manifest, segments
 from eddy.spark.streaming.state.remote import BUNDLE
+from eddy.spark.streaming.worker.operator_files import GROUPS
 from eddy.storage import file_kind
 from release.sources import copy_sources
 from tests.documents import ROOT

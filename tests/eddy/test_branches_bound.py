@@ -69,6 +69,41 @@ def test_the_state_never_exceeds_the_bound(kind: str) -> None:
     assert runtime.nbytes > MAX_BYTES // 3
 
 
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_each_bound_holds_where_a_ledger_grows(depth: int) -> None:
+    """Whatever the bound, from the bytes before a push on: the push does not fit, or its state is within the bound."""
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    below: list[eddy.Branch] = []
+    for name in reversed("STUVW"[:depth]):
+        below = [eddy.Branch([eddy.Stream(name, schema)], [f"R.k = {name}.k"], "left", below)]
+    query = eddy.Query([eddy.Stream("R", schema)], branches=below, select=["R.n"])
+    rows = [{"k": 0, "n": n} for n in range(12)]
+
+    def before() -> eddy.Runtime:
+        runtime = eddy.Runtime(query, policy="fixed", bounded=True)
+        runtime.push({"S": rows})
+        return runtime
+
+    def push(runtime: eddy.Runtime) -> None:
+        runtime.push({"R": rows, "S": rows}, [0, 1] * 12)
+
+    runtime = before()
+    least = runtime.nbytes
+    push(runtime)
+    fits = 0
+    for max_bytes in range(least, runtime.nbytes + 20_000, (runtime.nbytes - least) // 20):
+        runtime = before()
+        runtime.max_bytes = max_bytes
+        try:
+            push(runtime)
+        except eddy.CapacityError:
+            continue
+        finally:
+            assert runtime.nbytes <= max_bytes
+        fits += 1
+    assert fits
+
+
 @pytest.mark.parametrize("room", [10_000, 40_000])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_plan_that_a_policy_wants_refuses_no_push(seed: int, room: int) -> None:

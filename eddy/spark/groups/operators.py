@@ -1,11 +1,11 @@
-"""The operators on the driver above a streaming join: groups, and first rows of groups.
+"""The operators above a streaming join: groups, and first rows of groups.
 
     results of a batch -> groups in windows              rows of the windows that the watermark has passed
                        -> groups in windows -> top       the first ones among the rows of each window
                        -> groups                         the changes of the groups
                        -> groups -> top, or -> top       the changes of the answer
 
-Each takes the results of a batch after the other, and its state after a batch is durable (`sink.py`).
+Each takes the results of a batch after the other. It runs in parts, each with all results of its groups (`deal.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.aggregates.groups import Groups
+from eddy.aggregates.windows import NEVER
 from eddy.query.query import Query
 from eddy.query.result_key import result_key
 from eddy.query.ungrouped import ungrouped, without_top
@@ -52,6 +53,10 @@ class ResultOperator(Protocol):
     schema: pa.Schema
     """The columns of the rows that it gives."""
 
+    @property
+    def due(self) -> int | None:
+        """The watermark from which it gives rows without further results, None if there is none."""
+
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """Take the results of a batch, None without results, and the watermark after it."""
 
@@ -82,6 +87,14 @@ class WindowGroups:
         self._tops = None
         if query.ranking is not None:
             self._tops = Tops(query, "append", False, self._groups.schema, False, Allowance())
+
+    @property
+    def due(self) -> int | None:
+        """See `ResultOperator`."""
+        window, next_end = self._groups.window, self._groups.progress.next
+        assert window is not None
+        assert window.slack is not None
+        return None if next_end == NEVER else next_end + window.slack
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
@@ -118,6 +131,7 @@ class ChangingGroups:
         if query.ranking is not None:
             self._tops = Tops(query, "changelog", False, self._groups.schema, True, Allowance())
         self.schema = self._groups.schema if self._tops is None else self._tops.schema
+        self.due = None
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
@@ -156,6 +170,7 @@ class RankedResults:
         self.rows = as_rows(signed.remove(len(signed) - 1), None).schema
         self._tops = Tops(query, "changelog", False, signed, self._changing, Allowance())
         self.schema = self._tops.schema
+        self.due = None
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""

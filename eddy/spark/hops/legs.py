@@ -23,8 +23,7 @@ from eddy.placement.tuples import Ints
 from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
 from eddy.spark.hops.windows import Bounds, Keys, SortedWindow, WindowMatches
-from eddy.spark.partitioning.kernels import find_cells, group_rows
-from eddy.spark.partitioning.pieces import PIECE_BYTES, PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_ROWS, dealt
 from stairs.graph import FOREVER
 from stairs.plain_types import Column, taken
 
@@ -213,14 +212,4 @@ def deal(
 
     stream   whose columns `keys` has, one row for each of `rows`; it has a key in the class
     """
-    hashes, _ = key_hash(query, c, query.graph.names[stream], keys)
-    cells, starts = np.empty(len(rows), np.int32), np.zeros(partitions + 1, np.int64)
-    strides, n = np.ones(1, np.int64), np.array([partitions])
-    find_cells(hashes[None, :], np.ones(len(rows), np.bool_), n, strides, cells, starts)
-    order = np.empty(len(rows), np.int64)
-    group_rows(cells, np.arange(len(rows)), starts[:-1].copy(), order)
-    dealt = taken(rows, order)
-    step = max(1, min(PIECE_ROWS, PIECE_BYTES * len(rows) // max(1, dealt.nbytes)))
-    for cell in np.flatnonzero(np.diff(starts)).tolist():
-        for low in range(int(starts[cell]), int(starts[cell + 1]), step):
-            yield cell, dealt.slice(low, min(step, int(starts[cell + 1]) - low))
+    return dealt(key_hash(query, c, query.graph.names[stream], keys)[0], rows, partitions)

@@ -12,9 +12,11 @@ pieces.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
@@ -27,7 +29,7 @@ from eddy.spark.partitioning.kernels import find_cells, group_rows, keep_branch,
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.streams.keyed import OP_COLUMN
 from stairs.graph import FOREVER
-from stairs.plain_types import TOO_LONG, to_plain
+from stairs.plain_types import TOO_LONG, taken, to_plain
 
 PIECE_ROWS = 65_536
 PIECE_BYTES = 8 << 20
@@ -184,6 +186,20 @@ class Splitter:
             starts = np.zeros(self._tree.groups + 1, np.int64)
             refine_cells(hashes, self._shares, *self._tables, cells, starts)
         return cells, starts
+
+
+def dealt(hashes: npt.NDArray[np.uint64], rows: pa.RecordBatch, places: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (place, rows) in pieces: the rows dealt to a number of places by their hashes uint64[rows]."""
+    cells, starts = np.empty(len(rows), np.int32), np.zeros(places + 1, np.int64)
+    strides, n = np.ones(1, np.int64), np.array([places])
+    find_cells(hashes[None, :], np.ones(len(rows), np.bool_), n, strides, cells, starts)
+    order = np.empty(len(rows), np.int64)
+    group_rows(cells, np.arange(len(rows)), starts[:-1].copy(), order)
+    sorted_rows = taken(rows, order)
+    step = max(1, min(PIECE_ROWS, PIECE_BYTES * len(rows) // max(1, sorted_rows.nbytes)))
+    for cell in np.flatnonzero(np.diff(starts)).tolist():
+        for low in range(int(starts[cell]), int(starts[cell + 1]), step):
+            yield cell, sorted_rows.slice(low, min(step, int(starts[cell + 1]) - low))
 
 
 def warmup() -> None:

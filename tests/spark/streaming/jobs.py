@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from eddy.query.query import Query
 from eddy.spark import join
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.types import struct_type
 from tests.cases import text_rows
 
@@ -104,6 +105,11 @@ def run(
     running = writer.format(format).start(*([] if format == "noop" else [out]))
     assert running.awaitTermination(120), "it did not end"
     return running
+
+
+def newest_manifest(checkpoint: Path) -> Manifest:
+    """Return the newest manifest of a checkpoint."""
+    return Manifest.from_bytes(max((checkpoint / "manifests").glob("*.manifest")).read_bytes())
 
 
 def await_rows(running: StreamingJoinQuery, rows: int, before: int = 0) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -19,7 +18,7 @@ NOTHING = Holding("here", (), {})
 
 @given(st.integers(1, 12), st.lists(st.lists(st.integers(0, 14), max_size=12), min_size=1, max_size=6))
 def test_every_partition_has_one_place_and_no_task_too_many(partitions: int, held: list[list[int]]) -> None:
-    placed = places(partitions, [replace(NOTHING, partitions=tuple(holding)) for holding in held])
+    placed = places(partitions, held)
     assert len(placed) == partitions
     counts, most = [placed.count(task) for task in range(len(held))], -(-partitions // len(held))
     assert max(counts) <= most
@@ -30,11 +29,11 @@ def test_every_partition_has_one_place_and_no_task_too_many(partitions: int, hel
 
 
 def test_partitions_follow_their_workers() -> None:
-    held = [replace(NOTHING, partitions=partitions) for partitions in ((3, 1), (), (0,))]
+    held = [[3, 1], [], [0]]
     assert places(4, held)[3] == 0
     assert places(4, held)[1] == 0
     assert places(4, held)[0] == 2
-    assert places(2, [replace(NOTHING, partitions=(1,)), replace(NOTHING, partitions=(0,))]) == [1, 0]
+    assert places(2, [[1], [0]]) == [1, 0]
 
 
 def work(group: int, before: str | None = "old") -> GroupTask:

@@ -76,7 +76,6 @@ def resumable(**changes: Any) -> Manifest:
     """Return a manifest that fits the join."""
     watermarks = Watermarks.none(2).after((5, 7), 1.0, WatermarkRules("slowest", (0, 0)))
     extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "taken": None, "placement": UNPLACED}
-    extra["groups_begin"] = None
     segment = make_segment("000000000003-0", group=2, stream=1)
     groups = {2: GroupState(3, "token", (ManifestLink(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}

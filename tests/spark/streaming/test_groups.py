@@ -15,8 +15,11 @@ import eddy
 from eddy import agg
 from eddy.spark import SparkJoinError, StreamingStateError, join, sql
 from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.state.batch_names import batch_of
+from eddy.spark.streaming.state.copies import COPY
+from eddy.spark.streaming.state.manifest import Manifest
 from tests.cases import text_rows
-from tests.spark.streaming.jobs import Inputs, results, run
+from tests.spark.streaming.jobs import Inputs, newest_manifest, results, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +58,17 @@ def add(inputs: Inputs, chance: random.Random, batches: int, begin: int) -> int:
     return begin
 
 
+def group_files(checkpoint: Path) -> list[Path]:
+    """Return the files of groups in the log, with their copies."""
+    return sorted((checkpoint / "log").glob("*-groups-*"))
+
+
+def named_files(checkpoint: Path) -> set[str]:
+    """Return the files of the log that the manifests of a checkpoint name."""
+    manifests = (Manifest.from_bytes(path.read_bytes()) for path in (checkpoint / "manifests").glob("*.manifest"))
+    return {name for manifest in manifests for name in manifest.log_files()}
+
+
 def wanted(query: eddy.Query, inputs: Inputs) -> list[tuple[str, ...]]:
     """Return the windows that the watermark has passed: the least of the greatest event times of the streams."""
     runtime = eddy.Runtime(query)
@@ -72,14 +86,19 @@ def wanted(query: eddy.Query, inputs: Inputs) -> list[tuple[str, ...]]:
 def test_windows_are_given_once_over_restarts(spark: SparkSession, tmp_path: Path, window: Any) -> None:
     inputs, chance = Inputs(tmp_path / "in", R=ROWS, S=ROWS), random.Random(3)
     query, at = grouped(window), 0
-    for batches, placement in ((2, "grid"), (3, "hops")):
+    for batches, placement, partitions in ((2, "grid", 2), (3, "hops", 2), (2, "grid", 1), (2, "grid", 2)):
         at = add(inputs, chance, batches, at)
-        how = {"partitions": 2, "placement": placement}
+        how = {"partitions": partitions, "placement": placement}
         run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
         assert sorted(results(tmp_path / "out")) == wanted(query, inputs)
+        # The number of parts is that of the first start; each task has written those that it has.
+        newest = newest_manifest(tmp_path / "state")
+        parts = newest.operators[""].parts
+        written = {name for part in parts for name in part.files if batch_of(name) == newest.batch}
+        assert (len(parts), len(written) <= partitions) == (8, True)
     assert len(results(tmp_path / "out")) > 5
-    # One file of groups and its copy for the newest batch, and those that it follows from.
-    assert len(list((tmp_path / "state" / "groups").iterdir())) <= 6
+    # Files of groups that no kept manifest names are gone.
+    assert {path.name.removesuffix(COPY) for path in group_files(tmp_path / "state")} <= named_files(tmp_path / "state")
 
 
 class Fails(Sink):
@@ -126,15 +145,17 @@ def test_a_damaged_file_is_read_from_its_copy_and_other_queries_are_refused(
     query = grouped(eddy.Tumbling(7))
     at = add(inputs, chance, 2, 0)
     run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
-    newest = max(path for path in (tmp_path / "state" / "groups").iterdir() if "copy" not in path.name)
-    newest.write_bytes(newest.read_bytes()[:-5])
+    for path in group_files(tmp_path / "state"):
+        if not path.name.endswith(COPY):
+            path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(StreamingStateError, match="groups of another query"):
         run(grouped(eddy.Tumbling(6)), inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     plain = eddy.Query(STREAMS, ["R.k = S.k"], select=["R.name", "S.x", "S.name", "R.t", "S.t"])
     with pytest.raises(StreamingStateError, match="belongs to a join with aggregates"):
         run(plain, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     add(inputs, chance, 1, at)
-    run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    assert any("was restored from" in text for text in running.recoveries)
     assert sorted(results(tmp_path / "out")) == wanted(query, inputs)
     run(plain, inputs.frames(spark), tmp_path / "other", tmp_path / "pairs")
     with pytest.raises(StreamingStateError, match="join without aggregates"):

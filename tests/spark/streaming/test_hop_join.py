@@ -75,7 +75,7 @@ class HopRun:
         """Results of micro-batches that were committed."""
 
     def worker(self) -> Engines:
-        packed = pickle.dumps((self.job, self.locations, ()))
+        packed = pickle.dumps((self.job, self.locations, (), None))
         return Engines(JoinStart("test", packed, KEY, True))
 
     def bound(self, max_bytes: int | None) -> None:
@@ -133,7 +133,9 @@ class HopRun:
         )
 
         def decide(said: Any) -> list[BatchTask]:
-            return hop_works(batch, made, said, False, self.job.shares)
+            addresses = tuple(answer.address for answer in said)
+            works = hop_works(batch, made, said, False, self.job.shares)
+            return [replace(work, addresses=addresses) for work in works]
 
         meetings = Meetings("127.0.0.1", KEY)
         orders = [Orders(batch, (), self.tree, True) for _ in self.workers]
@@ -163,6 +165,7 @@ class HopRun:
             work: BatchTask = seat.say(Said(engines.holding(), (), peers.address))
             engines.partitions = work.partitions
             assert work.hops is not None
+            peers.meet(work.addresses, work.hops.hops.rounds)
             report = HopJoinTask(engines, peers, number, work.hops, {}).run()
             seat.leave()
         return report

@@ -71,7 +71,9 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, locations, tables)), None)
     task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,), SplitTree(1, 1))
-    engines = engines_of(JoinStart(str(tmp_path), pickle.dumps((job, locations, ())), b"a secret of a test", True))
+    engines = engines_of(
+        JoinStart(str(tmp_path), pickle.dumps((job, locations, (), None)), b"a secret of a test", True)
+    )
     report = PartitionJoin(engines, task, {}).run()
     assert engines.holding().engines == {0: "after"}
     (figures,) = report.groups
@@ -86,7 +88,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     query = eddy.Query([eddy.Stream(name, SCHEMA) for name in "RS"], ["R.k = S.k"])
     job, source = make_job(query, options=EngineOptions(), partitions=1), FileInput(StreamDirectory("file:/"), (), {})
-    parts = (job, Locations(tmp_path, "test", tmp_path), (source, source))
+    parts = (job, Locations(tmp_path, "test", tmp_path), (source, source), None)
     engines = engines_of(JoinStart(str(tmp_path), pickle.dumps(parts), b"a secret of a test", True))
     engines.locations.log.mkdir()
     gone = FilePart(1, str(tmp_path / "gone.parquet"))

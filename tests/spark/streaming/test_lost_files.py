@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import eddy
 from eddy import agg
 from eddy.spark import SparkJoinError, StreamingStateError, join
-from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
+from eddy.spark.groups.operators import operator_of
 from eddy.spark.streaming.sinks import ParquetSink
-from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.manifest import PartState
+from eddy.spark.streaming.worker.operator_files import OperatorFile, OperatorFiles
 from tests.cases import text_rows
 from tests.spark.streaming.hub_jobs import DrawnRows, finished, hub_of
 from tests.spark.streaming.hub_jobs import query as hub_query
@@ -43,18 +42,6 @@ COLUMNS = {"k": "R.k", "t": "R.t", "v": "S.v"}
 
 
 # Groups, without a JVM
-
-
-class KeepingSink(Sink):
-    """Keeps the rows of each batch, and the files of each publication."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, list[tuple[str, ...]]] = {}
-        self.files: list[Sequence[str]] = []
-
-    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-        self.files.append(files)
-        self.rows[batch] = [row for path in self.paths(batch, files) for row in text_rows(pq.ParquetFile(path).read())]
 
 
 GROUPED = eddy.Query(
@@ -76,15 +63,9 @@ CHANGING = eddy.Query(
 BATCHES = 4
 
 
-def manifest(batch: int, first: int | None = 0) -> Manifest:
-    """Return the part of a manifest that groups follow."""
-    return Manifest(batch, {"engine": batch * 10}, (), {}, (), (), {GROUPS_BEGIN: first})
-
-
-def staged(sink: GroupsSink, batch: int, attempt: str = "a", query: eddy.Query = GROUPED) -> list[str]:
-    """Write the results of a batch, and return the names of their files."""
-    chance, name = random.Random(batch), f"part-{attempt}.parquet"
-    schema, many = query.row_schema, query is CHANGING
+def drawn_results(batch: int, schema: pa.Schema, query: eddy.Query) -> pa.Table:
+    """Return the results of a batch."""
+    chance, many = random.Random(batch), query is CHANGING
     rows = [
         {
             name: chance.randrange(batch * 10, batch * 10 + 9)
@@ -94,25 +75,25 @@ def staged(sink: GroupsSink, batch: int, attempt: str = "a", query: eddy.Query =
         }
         for _ in range((12 if batch else 300) if many else 60)
     ]
-    pq.write_table(pa.Table.from_pylist(rows, schema), sink.staging(batch) / name)
-    return [name]
+    return pa.Table.from_pylist(rows, schema)
 
 
-def run_groups(
-    root: Path, batches: Sequence[int], published: bool = True, query: eddy.Query = GROUPED
-) -> dict[int, list[tuple[str, ...]]]:
-    """Publish batches, of which the first one is committed already if it is not 0, and was published or not."""
-    kept = KeepingSink()
-    sink = GroupsSink(kept, query, Locations(root, "test", root))
-    newest = batches[0] - published
-    if newest >= 0:
-        sink.committed(manifest(newest))
-        sink.check(newest, ["part-a.parquet"], published)
-    sink.prepare(schema=query.row_schema, job="test", scratch=root)
+def run_groups(root: Path, query: eddy.Query, batches: Sequence[int], states: dict[int, PartState]) -> dict[int, Any]:
+    """Let one part take the results of batches, each in a process of its own; return the rows by batch.
+
+    states   the state after each batch, to which this adds those of the batches
+    """
+    rows, locations = {}, Locations(root, "test", root)
+    locations.log.mkdir(parents=True, exist_ok=True)
     for batch in batches:
-        sink.committed(manifest(batch))
-        sink.publish(batch, staged(sink, batch, query=query), None)  # type: ignore[arg-type]
-    return kept.rows
+        operator, state = operator_of(query), states.get(batch - 1, PartState())
+        OperatorFiles(locations, "q").fill(3, state, operator)
+        given = drawn_results(batch, operator.rows, query)
+        rows[batch] = text_rows(operator.follow(given, batch * 10, batch).rows)
+        file = OperatorFile(locations, batch, "q", batch * 10)
+        states[batch] = file.add(3, state, operator, given)
+        file.write()
+    return rows
 
 
 def damages(files: Sequence[Path]) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -134,7 +115,7 @@ def _swap(path: Path, other: Path) -> None:
 
 def pairs_of(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield ways to damage a file of groups together with its copy."""
-    files = sorted(path for path in (root / "groups").iterdir() if "copy" not in path.name)
+    files = sorted(path for path in (root / "log").iterdir() if "copy" not in path.name)
     both = {path: (path, path.with_name(path.name + "-copy")) for path in files}
     for path, (original, copy) in both.items():
         yield (
@@ -149,31 +130,22 @@ def pairs_of(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 @pytest.mark.parametrize("query", [GROUPED, CHANGING], ids=["windows", "changing"])
-@pytest.mark.parametrize("published", [True, False], ids=["published", "not published"])
-def test_groups_follow_from_the_batch_that_the_manifest_names(
-    tmp_path: Path, published: bool, query: eddy.Query
-) -> None:
-    pristine = tmp_path / "pristine"
-    wanted = run_groups(pristine, range(BATCHES), query=query)
-    logged = [path for path in (pristine / "groups").iterdir() if path.name.endswith("-rows")]
-    assert len(logged) == (BATCHES - 1 if query is CHANGING else 0)
-    if not published:  # the batch is committed, and the job died before its groups were made
-        for path in (pristine / "groups").glob(f"*{BATCHES - 1}*"):
-            path.unlink()
-    rest = range(BATCHES - (not published), BATCHES + 2)
-    wanted |= run_groups(shutil.copytree(pristine, tmp_path / "whole"), rest, published, query)
+def test_groups_follow_from_the_files_that_the_manifest_names(tmp_path: Path, query: eddy.Query) -> None:
+    pristine, states = tmp_path / "pristine", dict[int, PartState]()
+    wanted = run_groups(pristine, query, range(BATCHES), states)
+    assert len(states[BATCHES - 1].files) == (BATCHES if query is CHANGING else 1)
+    rest = range(BATCHES, BATCHES + 2)
+    wanted |= run_groups(shutil.copytree(pristine, tmp_path / "whole"), query, rest, dict(states))
     assert sum(map(len, wanted.values())) >= 6
-    files = sorted((pristine / "groups").iterdir())
-    names = [name for name, _ in (*damages(files), *pairs_of(pristine))]
+    names = [name for name, _ in (*damages(sorted((pristine / "log").iterdir())), *pairs_of(pristine))]
     outcomes = []
     for number, name in enumerate(names):
         root = shutil.copytree(pristine, tmp_path / str(number))
-        harm = [*damages(sorted((root / "groups").iterdir())), *pairs_of(root)][number]
-        harm[1]()
+        [*damages(sorted((root / "log").iterdir())), *pairs_of(root)][number][1]()
         try:
-            rows = run_groups(root, rest, published, query)
+            rows = run_groups(root, query, rest, dict(states))
         except StreamingStateError as problem:
-            outcomes.append("refused" if str(root / "groups") in str(problem) else f"{name}: {problem}")
+            outcomes.append("refused" if str(root / "log") in str(problem) else f"{name}: {problem}")
         else:
             assert rows == {batch: wanted[batch] for batch in rest}, name
             outcomes.append("equal")
@@ -181,33 +153,14 @@ def test_groups_follow_from_the_batch_that_the_manifest_names(
     assert set(outcomes) == {"refused", "equal"}
 
 
-def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Path) -> None:
-    run_groups(tmp_path, range(3))
-    kept = KeepingSink()
-    sink = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
-    sink.committed(manifest(1))
-    sink.check(1, ["part-a.parquet"], True)
-    sink.prepare(schema=GROUPED.row_schema, job="test", scratch=tmp_path)
-    sink.committed(manifest(2))
-    sink.publish(2, staged(sink, 2, "again"), None)  # type: ignore[arg-type]
-    again = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
-    again.committed(manifest(2))
-    again.check(2, ["part-again.parquet"], True)
-    with pytest.raises(StreamingStateError, match="has the groups of other results of the join than the manifest"):
-        again.check(2, ["part-a.parquet"], True)
-    with pytest.raises(StreamingStateError, match="belongs to a join without aggregates"):
-        again.committed(manifest(2, None))
-
-
-def test_with_a_restored_manifest_the_sink_gets_the_file_that_it_published(tmp_path: Path) -> None:
-    kept = KeepingSink()
-    sink = GroupsSink(kept, CHANGING, Locations(tmp_path, "test", tmp_path))
-    sink.committed(manifest(0))
-    sink.prepare(schema=CHANGING.row_schema, job="test", scratch=tmp_path)
-    for attempt in ("a", "again", "a"):
-        sink.publish(0, staged(sink, 0, attempt, CHANGING), None)  # type: ignore[arg-type]
-    (first,), (other,), (restored,) = kept.files
-    assert first == restored != other
+def test_a_file_of_another_query_is_refused(tmp_path: Path) -> None:
+    states = dict[int, PartState]()
+    run_groups(tmp_path, GROUPED, [0], states)
+    files = OperatorFiles(Locations(tmp_path, "test", tmp_path), "other")
+    with pytest.raises(StreamingStateError, match="it has groups of query 'q' after batch 0"):
+        files.fill(3, states[0], operator_of(GROUPED))
+    with pytest.raises(StreamingStateError, match=r"groups-.*, part 2: .*'2' is missing"):
+        OperatorFiles(Locations(tmp_path, "test", tmp_path), "q").fill(2, states[0], operator_of(GROUPED))
 
 
 # All files, with Spark

@@ -53,7 +53,7 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
     locations = Locations(tmp_path / "state", "test", tmp_path / "scratch")
     (tmp_path / "staging").mkdir()
     segments = [tuple(logged(job, locations, stream_tables, batch)) for batch, stream_tables in enumerate(tables)]
-    start = JoinStart("one", pickle.dumps((job, locations, ())), b"a secret of a test", True)
+    start = JoinStart("one", pickle.dumps((job, locations, (), None)), b"a secret of a test", True)
 
     def task(batch: int, group: GroupTask) -> PartitionTask:
         marks = (None, 199, 399)[batch : batch + 2]

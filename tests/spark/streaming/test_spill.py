@@ -41,7 +41,7 @@ def query(select: Sequence[str] = ("R.n", "S.n", "T.n")) -> eddy.Query:
 
 def start(place: Path, name: str = "one", **options: Any) -> JoinStart:
     job = make_job(query(), options=EngineOptions(**options), partitions=GROUPS)
-    return JoinStart(name, pickle.dumps((job, Locations(place, "test", place), ())), b"a secret of a test", True)
+    return JoinStart(name, pickle.dumps((job, Locations(place, "test", place), (), None)), b"a secret of a test", True)
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,12 @@ from eddy.spark.hops.hops import Hops
 from eddy.spark.streaming.driver.base_rows import base_rows
 from eddy.spark.streaming.driver.feed import Taken
 from eddy.spark.streaming.driver.key_groups import KeyGroupLayout
+from eddy.spark.streaming.driver.operator_works import Above
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.compaction import Horizon, prune
 from eddy.spark.streaming.state.manifest import GroupState, ManifestLink
 from eddy.spark.streaming.worker.log_stage import LogReport
-from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
+from eddy.spark.streaming.worker.tasks import OperatorTask, PartitionReport, PartitionTask
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class BatchPlan:
     held           token of the copies of windows that workers may hold; None if they hold no copies
     token          token of the copies after the batch
     steps          distance between two sampled rows, for each stream; None if no row is sampled
+    above          operators above the joins
+    operators      work on them, without the places of their parts
     tasks          tasks of the partitions with rows to join (`partition_tasks` makes them of the other fields)
     """
 
@@ -52,7 +55,14 @@ class BatchPlan:
     held: str | None
     token: str
     steps: tuple[int, ...] | None
+    above: Sequence[Above]
+    operators: tuple[OperatorTask, ...] = ()
     tasks: Sequence[PartitionTask] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no task has anything to do."""
+        return not self.tasks and not any(operator.due for operator in self.operators)
 
     def live_rows(self, shares: Shares) -> list[int]:
         """Return the number of live rows of each stream before the batch, by the segments of the log. O(segments)."""

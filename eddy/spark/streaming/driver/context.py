@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eddy.query.query import Query
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
@@ -28,6 +29,7 @@ class JobContext:
         carried     the path of the rows to the workers, with the input of each stream that the workers read
     name        of the query, for Spark's UI and log records
     changes     changes of the query that may not have taken effect yet
+    grouped     the query with aggregates or `top`, of which `job` has the join; None without
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """
 
@@ -39,4 +41,5 @@ class JobContext:
     carried: Carried
     name: str = "eddy"
     changes: tuple[QueryChange, ...] = ()
+    grouped: Query | None = None
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

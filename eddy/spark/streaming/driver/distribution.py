@@ -15,16 +15,18 @@ from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import BatchTask, GroupTask, PartitionTask
 
 
-def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
+def places(partitions: int, held: Sequence[Sequence[int]]) -> list[int]:
     """Return the task of each partition: the task whose worker had it last, otherwise the least busy task.
+
+    held   by task the partitions that its worker had last
 
     No task gets more than its even share, rounded up. O(partitions × tasks).
     """
-    most = -(-partitions // len(holdings))
+    most = -(-partitions // len(held))
     placed: dict[int, int] = {}
-    room = [most] * len(holdings)
-    for task, holding in enumerate(holdings):
-        for partition in holding.partitions:
+    room = [most] * len(held)
+    for task, here in enumerate(held):
+        for partition in here:
             if partition < partitions and partition not in placed and room[task]:
                 placed[partition] = task
                 room[task] -= 1
@@ -52,7 +54,7 @@ def distribute(
     An engine moves through a file only between workers of one host, and only if its task does not demand `by_log`;
     otherwise its new worker loads the rows from the log.
     """
-    placed = places(partitions, holdings)
+    placed = places(partitions, [holding.partitions for holding in holdings])
     assigned: list[list[PartitionTask]] = [[] for _ in holdings]
     leaving: dict[int, list[int]] = defaultdict(list)
     left: dict[int, list[int]] = defaultdict(list)

@@ -42,7 +42,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
     """
     hops, holdings = plan.hops, [answer.holding for answer in said]
     assert hops is not None
-    placed = places(hops.partitions, holdings)
+    placed = places(hops.partitions, [holding.partitions for holding in holdings])
     missing = missing_copies(hops, placed, holdings, None if forget else plan.held)
     base: list[list[LoggedRows]] = [[] for _ in said]
     if missing:
@@ -53,8 +53,6 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
             base[task].append(logged)
             load[task] += sum(segment.length for segment in logged.segments)
     dealt = _dealt(plan, said)
-    addresses = tuple(answer.address for answer in said if answer.address is not None)
-    assert len(addresses) == len(said)
     return [
         BatchTask(
             partitions=tuple(node for node, task in enumerate(placed) if task == number),
@@ -65,7 +63,6 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
                 batch=batch,
                 hops=hops,
                 tasks=tuple(placed),
-                addresses=addresses,
                 segments=tuple(dealt[number]),
                 base=tuple(base[number]),
                 missing=frozenset(missing),

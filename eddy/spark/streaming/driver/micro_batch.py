@@ -22,12 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from eddy.log import LOG, log_endless
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.environment.session import one_host
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
-from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink, ManifestSink
+from eddy.spark.groups.operators import operator_of
 from eddy.spark.hops.placing import Placement
 from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.job_description import described
@@ -48,6 +50,13 @@ from eddy.spark.streaming.driver.late_output import JobLateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
 from eddy.spark.streaming.driver.memory import explain_memory, shares
 from eddy.spark.streaming.driver.metrics import Metrics
+from eddy.spark.streaming.driver.operator_works import (
+    Above,
+    check_operator,
+    operator_tasks,
+    operators_after,
+    placed,
+)
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.placement import Placing
 from eddy.spark.streaming.driver.rebalancing import Load
@@ -58,14 +67,22 @@ from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.identity import QueryChange
 from eddy.spark.streaming.state.late_files import check_late_file
-from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, OperatorState, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
-from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, BatchTask, PartitionReport, VersionTask
+from eddy.spark.streaming.worker.tasks import (
+    LIVE,
+    LOADED,
+    MAPPED,
+    BatchTask,
+    OperatorsTask,
+    PartitionReport,
+    VersionTask,
+)
 from stairs.errors import EddyError
 from stairs.storage.json_form import Form
 
@@ -131,8 +148,8 @@ class MicroBatches:
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
         locations.delete_old_engines()
-        self._check_groups()
-        context.sink.prepare(schema=job.output_schema, job=locations.state, scratch=locations.root)
+        self._check_operators()
+        context.sink.prepare(schema=self._schema(), job=locations.state, scratch=locations.root)
         self._events = Events(self.title, self._memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context, settings.partitions)
@@ -143,6 +160,11 @@ class MicroBatches:
         """Return per stream why its rows cannot be dealt to fragments of a key group, None if they can."""
         query = self._context.job.query
         return [why_undealt(query, stream) for stream in range(len(query.streams))]
+
+    def _schema(self) -> pa.Schema:
+        """Return the columns of the rows for the sink."""
+        job, grouped = self._context.job, self._context.grouped
+        return job.output_schema if grouped is None else operator_of(grouped).schema
 
     def _changed(self) -> QueryChange | None:
         """Return the change that takes effect with the next batch, and turn the manifest into a state of the new query.
@@ -191,14 +213,13 @@ class MicroBatches:
     def failed_files(self) -> list[Path]:
         """Return the files of failed rows of all committed batches; the files are checked as in `late_files`."""
         paths = self._context.checkpoint.late_files(None)
-        paths += self._context.checkpoint.failed_groups()
         for path in paths:
             check_late_file(path)
         return paths
 
     @property
     def failed_count(self) -> int:
-        """Number of failed rows since the start that were kept, without failed groups."""
+        """Number of failed rows and groups since the start that were kept."""
         return self._late.failed_count
 
     @property
@@ -352,33 +373,31 @@ class MicroBatches:
         }
         self.metrics.add(manifest, plan.logged, self._watermarks.engine, shown, self._figures(plan, reports), seconds)
         self._maintenance.begin(manifest, self._watermarks.engine)
+        self._context.checkpoint.recoveries += [
+            text for report in reports for operator in report.operators.values() for text in operator.repairs
+        ]
         self._events.recoveries(self._context.checkpoint.recoveries)
         self._events.batch(batch, groups, layout)
         lost = [row["partition"] for row in shown if row["group"] is None and row["source"] == LOADED]
         if lost and plan.held is not None:
             LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
 
-    def _groups_begin(self, batch: int) -> int | None:
-        """Return the first batch whose results are aggregated, None without aggregates; `batch` is the next batch."""
-        if not isinstance(self._context.sink, GroupsSink):
-            return None
-        begun: int | None = None if self.manifest is None else self.manifest.extra[GROUPS_BEGIN]
-        return batch if begun is None else begun
+    def _check_operators(self) -> None:
+        """Raise StreamingStateError if the operators of the checkpoint are not those of the query, or are lost."""
+        if self.manifest is not None:
+            check_operator(self.manifest, self._context.grouped, self._context.locations)
 
-    def _check_groups(self) -> None:
-        """Raise StreamingStateError if groups of aggregates are lost that the next batch needs."""
-        sink, manifest = self._context.sink, self.manifest
-        if manifest is None:
-            return
-        if isinstance(sink, GroupsSink):
-            sink.committed(manifest)
-            results = [file.file for file in manifest.results]
-            sink.check(manifest.batch, results, self._context.checkpoint.is_published(manifest.batch))
-            self._context.checkpoint.recoveries += sink.recoveries
-        elif manifest.extra[GROUPS_BEGIN] is not None:
-            raise StreamingStateError(
-                f"the checkpoint {self.checkpoint} belongs to a join with aggregates or top; use a new one"
-            )
+    @property
+    def _operators(self) -> Mapping[str, OperatorState]:
+        """The states of the operators after the newest batch."""
+        return {} if self.manifest is None else self.manifest.operators
+
+    def _above(self, batch: int) -> Sequence[Above]:
+        """Return the operators above the joins in a batch."""
+        context, sink = self._context, self._context.sink
+        if context.grouped is None:
+            return ()
+        return (Above("", "", context.grouped, sink.staging(batch) if sink.writes else None),)
 
     def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
         """Pass the figures of a batch to a placement that decides by figures."""
@@ -418,8 +437,6 @@ class MicroBatches:
 
     def _publish_results(self, manifest: Manifest) -> None:
         sink = self._context.sink
-        if isinstance(sink, ManifestSink):
-            sink.committed(manifest)
         remote = self._context.checkpoint.remote
         if remote is not None and not one_host(self._context.spark):
             remote.fetch_staged(manifest.batch)
@@ -443,7 +460,7 @@ class MicroBatches:
             logged = LogReport.of(reports_of(frame.toArrow()), len(self._context.job.query.streams))
         plan = self._plan(batch, layout, logged, None)
         self.stopping.check()
-        if not plan.tasks:
+        if plan.idle:
             return plan, []
         return plan, self._run_tasks(batch, layout, lambda tasks: [[]] * tasks, lambda said: plan)[1]
 
@@ -468,11 +485,22 @@ class MicroBatches:
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
-        hops, policy = self.placing.hops, self.requests.policy
+        peers, policy = self.placing.hops is not None or bool(self._above(batch)), self.requests.policy
 
         def decide(said: Sequence[Said]) -> list[BatchTask]:
             plans.append(plan(said))
             made, holdings = plans[-1], [answer.holding for answer in said]
+            addresses = tuple(answer.address for answer in said if answer.address is not None)
+            operators = None
+            if made.operators:
+                previous = None if self.manifest is None else self.manifest.batch
+                parts = placed(made.operators, holdings)
+                operators = OperatorsTask(batch, previous, made.watermarks.engine, parts, self._forget)
+            return [
+                replace(work, addresses=addresses, operators=operators) for work in join_works(made, said, holdings)
+            ]
+
+        def join_works(made: BatchPlan, said: Sequence[Said], holdings: Sequence[Holding]) -> list[BatchTask]:
             if made.hops is not None:
                 return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
@@ -490,7 +518,7 @@ class MicroBatches:
             ]
 
         def orders(tasks: int) -> list[Orders]:
-            return [Orders(batch, parts, layout.tree, hops is not None) for parts in deal(tasks)]
+            return [Orders(batch, parts, layout.tree, peers) for parts in deal(tasks)]
 
         with self._described(batch, "join"):
             done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
@@ -512,7 +540,10 @@ class MicroBatches:
         """Return the result files that count, and the further state in the manifest.
 
         A hub also determines here which rows the log keeps."""
-        return tuple(file for report in reports for file in report.results), {}
+        if self._context.grouped is None:
+            return tuple(file for report in reports for file in report.results), {}
+        done = [operator for report in reports for operator in report.operators.values()]
+        return tuple(file for report in done for file in report.files), {}
 
     def _plan(
         self, batch: int, layout: KeyGroupLayout, logged: LogReport, taken: Taken | None, ends: bool = False
@@ -533,7 +564,7 @@ class MicroBatches:
                 groups = {group: replace(state, plan=None) for group, state in groups.items()}
         if self.KEEPS_PLANS:
             groups = self.requests.states(groups)
-        sink = self._context.sink
+        sink, above, token = self._context.sink, self._above(batch), uuid.uuid4().hex
         plan = BatchPlan(
             logged=logged,
             logged_at=logged_at,
@@ -546,8 +577,10 @@ class MicroBatches:
             staging=sink.staging(batch) if sink.writes else None,
             hops=self.placing.hops,
             held=self._held,
-            token=uuid.uuid4().hex,
+            token=token,
             steps=self.placing.steps(logged.rows),
+            above=above,
+            operators=operator_tasks(above, self._operators, token, watermarks.engine, self._settings.partitions),
         )
         tasks = partition_tasks(batch, self.manifest, plan, self._versions(batch), self.requests.first_plan)
         return replace(plan, tasks=tasks)
@@ -573,7 +606,7 @@ class MicroBatches:
                 "options": self._context.job.options.text,
                 "taken": plan.taken,
                 "placement": self.placing.saved(plan.hops),
-                GROUPS_BEGIN: self._groups_begin(batch),
                 **extra,
             },
+            operators=operators_after(plan.above, plan.operators, self._operators, reports),
         )

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from eddy.pipeline.by_join import plans_in
 from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.groups.sink import GROUPS_BEGIN
 from eddy.spark.hops.saved import SavedPlacement, restored
 from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.job import Job
@@ -34,7 +33,6 @@ _EXTRA = {
     "options": text,
     "taken": optional(list_of(position)),
     "placement": mapping,
-    GROUPS_BEGIN: optional(integer(0, (1 << 63) - 1)),
 }
 
 

@@ -56,7 +56,7 @@ class Workers:
         spark = context.spark.sparkContext
         self._context = context
         self._spark = spark
-        job = CloudPickleSerializer().dumps((context.job, context.locations, context.carried.inputs))
+        job = CloudPickleSerializer().dumps((context.job, context.locations, context.carried.inputs, context.grouped))
         conf = spark.getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))

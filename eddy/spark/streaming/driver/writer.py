@@ -16,7 +16,6 @@ from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.spark_version import limits_reads
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.groups.sink import sink_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
@@ -127,10 +126,9 @@ class StreamingJoin:
             if begun and not changed:
                 remedy = self._remedy() if make_batches is MicroBatches else ""
                 checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
-            sink = sink_of(sink, self.grouped, self.locations, begun)
             named = name or "eddy"
             context = JobContext(
-                self.spark, self.job, self.locations, checkpoint, sink, self.carried, named, changes=changes
+                self.spark, self.job, self.locations, checkpoint, sink, self.carried, named, changes, self.grouped
             )
             batches = make_batches(context, self.settings)
             undo.callback(batches.close)

@@ -14,6 +14,7 @@ from eddy.spark.streaming.driver.batch_plan import BatchPlan
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
+from eddy.spark.streaming.driver.operator_works import Above, check_files
 from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.saved import SAVED
@@ -34,14 +35,14 @@ class HubBatches(MicroBatches):
 
     def __init__(self, context: JobContext, settings: Settings, queries: HubQueries) -> None:
         self._queries = queries
-        queries.sinks.locations = context.locations
         super().__init__(context, settings)
         try:
             self._check_published(context.checkpoint)
             if self.manifest is not None:
                 published = context.checkpoint.is_published(self.manifest.batch)
                 queries.restore(self.manifest.extra["hub"], self.manifest.batch, published)
-                context.checkpoint.recoveries += queries.sinks.check(self.manifest, published)
+                for state in self.manifest.operators.values():
+                    check_files(state, context.locations)
                 if not context.checkpoint.is_published(self.manifest.batch):
                     for name in {file.file.partition("/")[0] for file in self.manifest.results}:
                         if name not in queries.sinks.dropped:
@@ -99,6 +100,12 @@ class HubBatches(MicroBatches):
     def _versions(self, batch: int) -> tuple[VersionTask, ...]:
         return self._queries.versions(batch)
 
+    def _check_operators(self) -> None:
+        """Check nothing: the queries are not known yet."""
+
+    def _above(self, batch: int) -> Sequence[Above]:
+        return self._queries.above(batch)
+
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding], movable: bool) -> list[BatchTask]:
         works = distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable=False)
         blobs = self._queries.blobs()
@@ -118,6 +125,11 @@ class HubBatches(MicroBatches):
         for report in reports:
             for key, version_report in report.versions.items():
                 by_version[key].add(version_report)
+        for report in reports:
+            for key, operator in report.operators.items():
+                # The joined rows are in no file.
+                by_version[key].files += operator.files
+                by_version[key].above_rows += operator.rows
         files, saved = self._queries.owned(batch, plan.watermarks, by_version)
         self._maintenance.spans, self._maintenance.bounds = self._queries.spans(), self._queries.bounds()
         return files, {"hub": saved}

@@ -1,4 +1,4 @@
-"""The join below a query of a hub, which the workers run, and the operator above it, which the driver runs."""
+"""The join below a query of a hub, and the operator above it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class HubJoin:
     """The join below a query, and what becomes of its results.
 
     whole    the query
-    query    the join that the workers run, without aggregates and `top`
+    query    the join, without aggregates and `top`
     asked    the form of results for which the user asks;  output  the one that they have
     alone    whether it has a runtime alone in each key group
     keyed    whether it reads tables, whose rows count from before its start
-    above    whether an operator on the driver makes groups or first rows of its results
+    above    whether an operator makes groups or first rows of its results
     windows  whether these are the groups of windows of event time, each of which comes once
 
     Raises QueryError for a query that a streaming join cannot have.

@@ -31,6 +31,7 @@ from eddy.query.query import Query
 from eddy.query.text import Text, query_text
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import JoinOutput
+from eddy.spark.streaming.driver.operator_works import Above
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.hub.below import HubJoin
 from eddy.spark.streaming.hub.checks import check_columns, check_kind, check_query, check_stop, columns_of
@@ -188,7 +189,7 @@ class HubQueries:
 
     def n_results(self, name: str) -> int:
         """Return the number of results of a query since the start; of one with aggregates, of its groups."""
-        return self.results[name] + self.sinks.group_rows[name]
+        return self.results[name]
 
     def lines(self) -> list[str]:
         """Return a line of text on each query."""
@@ -244,10 +245,7 @@ class HubQueries:
                 lineage.change_at(element.query, element.how, self.position)
             else:
                 lineage.stop_at(element.how, self.position)
-            newest = self._lineages[name].versions[-1]
-            self._numbers[name] = newest.number + 1
-            if newest.start == self.position:
-                self.sinks.serve(name, newest, self._joins[newest])
+            self._numbers[name] = self._lineages[name].versions[-1].number + 1
         except EddyError as problem:
             # An earlier element, or the end of a drain, has made this element impossible after it was given.
             LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
@@ -269,6 +267,23 @@ class HubQueries:
                 )
                 for running in self._running
             )
+
+    def above(self, batch: int) -> Sequence[Above]:
+        """Return the operators above the joins of the versions in force."""
+        with self.lock:
+            return [
+                Above(
+                    running.key,
+                    f"{running.lineage.name}/{running.version.number}",
+                    running.version.query,
+                    self.sinks.staging_of(running.lineage.name, batch),
+                    running.version.complete_from
+                    if running.below.windows and running.version.complete_from != -FOREVER
+                    else None,
+                )
+                for running in self._running
+                if running.below.above
+            ]
 
     def _task(self, version: Version, **more: Any) -> VersionTask:
         below = self._joins[version]
@@ -340,9 +355,8 @@ class HubQueries:
                 continue
             counted = report.files if running.version in drained else [*report.files, *report.alone]
             files += [replace(file, file=f"{running.lineage.name}/{file.file}") for file in counted]
-            if running.below.above:
-                continue  # these are joined rows
-            self.results[running.lineage.name] += report.rows + (0 if running.version in drained else report.alone_rows)
+            results = report.rows + (0 if running.version in drained else report.alone_rows)
+            self.results[running.lineage.name] += report.above_rows if running.below.above else results
         return tuple(files)
 
     def _end(self, lineage: HubLineage, position: int, watermark: int | None) -> None:
@@ -426,7 +440,8 @@ class HubQueries:
         self._keys[version] = key = f"{version.number}-{self._made}"
         self._texts[version] = query_text(version.query)
         self._joins[version] = below
-        self._blobs[key] = CloudPickleSerializer().dumps(self.streams.served(below.query))
+        whole = version.query if below.above else None
+        self._blobs[key] = CloudPickleSerializer().dumps((self.streams.served(below.query), whole))
 
     def drain(self, version: Version, position: int) -> None:
         """Let a version drain from a micro-batch on; an earlier drain takes precedence."""
@@ -500,5 +515,4 @@ class HubQueries:
                 self._lineages[lineage.name] = lineage
                 for version in lineage.live:
                     self._adopt(version, HubJoin(lineage.name, version.query, lineage.output))
-                    self.sinks.serve(lineage.name, version, self._joins[version])
             self.sinks.serving = frozenset(wanted)

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eddy.queries.version import Version
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.groups.sink import GroupsSink, ManifestSink
-from eddy.spark.streaming.hub.below import HubJoin
 from eddy.spark.streaming.sinks import Sink
-from eddy.spark.streaming.state.batch_names import batch_of
-from eddy.spark.streaming.state.late_files import FAILED_GROUPS, GROUPED
-from eddy.spark.streaming.state.locations import Locations
-from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddy.spark.streaming.state.manifest import Manifest
 
-
-class QuerySinks(ManifestSink):
-    """The sinks by query. Each sink has its own staging directory, owner mark and result directory.
-
-    A query with aggregates or `top` has an operator before its sink (`GroupsSink`), which takes the joined rows.
-    """
+class QuerySinks(Sink):
+    """The sinks by query. Each sink has its own staging directory, owner mark and result directory."""
 
     writes = False  # as one sink; each version of a query has its own staging directory
 
@@ -47,12 +34,6 @@ class QuerySinks(ManifestSink):
         """The queries of the newest micro-batch, which are published even without results."""
         self.dropped: set[str] = set()
         """The queries whose results are no longer needed."""
-        self.locations: Locations | None = None
-        """The directories of the job, None before it runs."""
-        self.group_rows: Counter[str] = Counter()
-        """Rows of groups by query since the start."""
-        self._grouped: dict[str, tuple[GroupsSink, Version]] = {}
-        """By query with an operator the operator, and the version that it serves."""
         self._publishing: str | None = None
         """The query whose sink is at work."""
 
@@ -81,64 +62,10 @@ class QuerySinks(ManifestSink):
                 self._prepare(name, sink, schema)
             self._sinks[name] = sink, schema
 
-    def serve(self, name: str, version: Version, below: HubJoin) -> None:
-        """Serve a version of a query from now on; one with aggregates or `top` gets a new operator before the sink.
-
-        below   the join below the query
-        """
-        with self._lock:
-            self._grouped.pop(name, None)
-            if not below.above:
-                return
-            assert self.locations is not None
-            assert self._place is not None
-            job, scratch = self._place
-            place = f"{GROUPED}/{name}/{version.number}"
-            after = version.complete_from if below.windows and version.complete_from != -FOREVER else None
-            sink = self._sinks[name][0]
-            grouped = GroupsSink(sink, version.query, self.locations, place=place, after=after, name=name)
-            grouped.begin(below.results, f"{job}-{name}", scratch / "queries" / name)
-            self._grouped[name] = grouped, version
-
-    def _forget_ended(self, before_batch: int) -> None:
-        """Remove the groups of versions that ended before a published batch; those that failed stay."""
-        assert self.locations is not None
-        running = {(name, str(v.number)) for name, (_, v) in self._grouped.items() if v.ended is None}
-        for directory in (self.locations.root / GROUPED).glob("*/*"):
-            if (directory.parent.name, directory.name) in running or not directory.is_dir():
-                continue
-            files = [path for path in directory.iterdir() if not path.name.endswith(FAILED_GROUPS)]
-            batches = [batch for path in files if (batch := batch_of(path.name)) is not None]
-            # The manifest without the version is durable, and so is the one after it.
-            if batches and max(batches) + 1 < before_batch:
-                for path in files:
-                    path.unlink(missing_ok=True)
-                if self.locations.store is not None:
-                    there = self.locations.store.names(directory.relative_to(self.locations.root).as_posix())
-                    self.locations.store.delete(name for name in there if not name.endswith(FAILED_GROUPS))
-            with suppress(OSError):  # files of failed groups stay
-                directory.rmdir()
-
     @property
     def _title(self) -> str:
         name = self._publishing
-        return super()._title if name is None else f"{self._of(name)._title} of query {name!r}"
-
-    def committed(self, manifest: Manifest) -> None:
-        for grouped, version in self._grouped.values():
-            assert version.start is not None
-            grouped.follows(version.start, manifest.watermarks["engine"])
-
-    def check(self, manifest: Manifest, published: bool) -> list[str]:
-        """Return texts on files of groups that were restored.
-
-        Raises StreamingStateError if groups are lost that the next batch needs.
-        """
-        self.committed(manifest)
-        for name, (grouped, _) in self._grouped.items():
-            results = [file.file.partition("/")[2] for file in manifest.results if file.file.startswith(f"{name}/")]
-            grouped.check(manifest.batch, results, published)
-        return [text for grouped, _ in self._grouped.values() for text in grouped.recoveries]
+        return super()._title if name is None else f"{self._sinks[name][0]._title} of query {name!r}"
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
         assert self._place is not None
@@ -167,10 +94,7 @@ class QuerySinks(ManifestSink):
                     f"query {name!r} has results, and no sink since this start of the hub; start it again with its"
                     " sink, or drop it: Hub.drop(…)"
                 )
-            return self._of(name)
-
-    def _of(self, name: str) -> Sink:
-        return self._grouped[name][0] if name in self._grouped else self._sinks[name][0]
+            return self._sinks[name][0]
 
     def given(self, name: str) -> Sink | None:
         """Return the sink that the program has given for a query, None without one."""
@@ -195,16 +119,11 @@ class QuerySinks(ManifestSink):
                 by_query[name].append(path)
         for name in sorted(self.serving | by_query.keys()):
             sink, self._publishing = self.of(name), name
-            before = sink.n_rows if isinstance(sink, GroupsSink) else 0
             sink.publish(batch, by_query.get(name, []), spark)
-            if isinstance(sink, GroupsSink):
-                self.group_rows[name] += sink.n_rows - before
             self._publishing = None
 
     def clean(self, before_batch: int) -> None:
         with self._lock:
-            sinks = [sink for name, (sink, _) in self._sinks.items() if name not in self._grouped]
-            sinks += [grouped for grouped, _ in self._grouped.values()]
-            self._forget_ended(before_batch)
+            sinks = [sink for sink, _ in self._sinks.values()]
         for sink in sinks:
             sink.clean(before_batch)

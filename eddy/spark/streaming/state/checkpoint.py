@@ -37,7 +37,6 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
 from eddy.spark.streaming.state.copies import ReadOutcome, read_twice, write_twice
 from eddy.spark.streaming.state.driver_lock import DriverLock
-from eddy.spark.streaming.state.late_files import FAILED_GROUPS, GROUPED
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.remote import RemoteCheckpoint, RunLock
 from eddy.storage.durable import PRIVATE_FILE, make_directories, sync_directory
@@ -206,16 +205,6 @@ class Checkpoint:
         gone = [name for name in there if numbers and (batch_of(name) or 0) < numbers[0]]
         named.update(name for name in gone if name.split("-")[1] == ("failed" if stream is None else str(stream)))
         return self._here(self.late, named)
-
-    def failed_groups(self) -> list[Path]:
-        """Return the files of groups that failed, of all batches, oldest first."""
-        groups = self.root / "groups"
-        there = self._here(groups, (name for name in self._names(groups) if name.endswith(FAILED_GROUPS)))
-        of_hub = set((self.root / GROUPED).glob(f"*/*/*{FAILED_GROUPS}"))
-        if self.remote is not None:
-            of_hub |= {self.root / name for name in self.remote.store.names(GROUPED) if name.endswith(FAILED_GROUPS)}
-            self.remote.fetch(list(of_hub))
-        return [*there, *sorted(of_hub, key=lambda path: (path.name, path))]
 
     def _names(self, directory: Path) -> list[str]:
         """Return the names of all files of a directory, those that are only objects as well."""

@@ -11,6 +11,8 @@ from eddy.spark.errors import StreamingStateError
 from eddy.storage.durable import write_whole
 
 T = TypeVar("T")
+COPY = "-copy"
+"""The ending of the name of a copy that is beside its file."""
 
 
 def write_twice(path: Path, copy: Path, data: bytes) -> None:

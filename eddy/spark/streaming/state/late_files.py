@@ -14,10 +14,6 @@ import pyarrow.parquet as pq
 from eddy.spark.errors import StreamingStateError
 
 _NAME = b"eddy.file"
-GROUPED = "grouped"
-"""Directory of the groups of a hub's queries below its checkpoint, by query and number of its version."""
-FAILED_GROUPS = "-failed.parquet"
-"""The end of the name of a file of groups that failed in a batch, in the directory of groups."""
 
 
 def named_in_footer(schema: pa.Schema, name: str) -> pa.Schema:

@@ -6,7 +6,8 @@ The bytes are those of `eddy/storage/file_kind.py` with another magic. The parts
 
     header     batch, watermarks, partition map, splits of key groups, groups in fragments, extra; results and late
                files as lists; per key group version, token, plan, due and its chain as [batch, late marks or null,
-               number of segments]
+               number of segments]; per operator above a join its name, token, query, files, and per part the numbers
+               of its files, due, and bytes
     segments   the segments of all links, in order of key group and chain: the names of their files, a row of numbers
                for each field, and the digests
 
@@ -16,7 +17,7 @@ Segments are arrays because there are thousands of them; a chain has few links.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -31,7 +32,7 @@ from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from stairs.storage.parts import Parts, Plain
 
-VERSION = 13
+VERSION = 14
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")
@@ -53,6 +54,15 @@ _HEADER = fields(
                 optional(text),
                 optional(_TICK),
                 list_of(row_of(_COUNT, optional(list_of(_TICK)), _COUNT)),
+            )
+        ),
+        "operators": list_of(
+            row_of(
+                text,
+                text,
+                mapping,
+                list_of(file_name),
+                list_of(row_of(list_of(_COUNT), optional(_TICK), _COUNT, _COUNT)),
             )
         ),
         "results": _OUTPUTS,
@@ -97,6 +107,37 @@ class GroupState:
 
 
 @dataclass(frozen=True)
+class PartState:
+    """The state of one part of the operator above a join: of those of its groups that one task keeps together.
+
+    files  files of the log from which the part follows: the first one has its groups, each other one the results of a
+           batch; empty for a part without groups
+    due    the watermark from which the part gives rows without further results, None if there is none
+    whole  bytes of its groups in the first file
+    since  bytes of the results in the other files
+    """
+
+    files: tuple[str, ...] = ()
+    due: int | None = None
+    whole: int = 0
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """The state of the operator above a join, in parts that are dealt out by group.
+
+    token  names the state in the memory of workers
+    query  text of the query whose operator it is (`eddy.query.text`)
+    parts  its parts, by their numbers
+    """
+
+    token: str
+    query: dict[str, Any]
+    parts: tuple[PartState, ...]
+
+
+@dataclass(frozen=True)
 class OutputFile:
     """A file of results, of late rows or of failed rows.
 
@@ -125,6 +166,7 @@ class Manifest:
     results        result files of this batch
     late           files of late and of failed rows of this batch
     extra          further state of the driver as JSON
+    operators      the operators above the join, by the names of their queries, "" in a join of one query
     """
 
     batch: int
@@ -136,6 +178,7 @@ class Manifest:
     extra: dict[str, Any]
     splits: tuple[GroupSplit, ...] = ()
     dealt: tuple[Dealt, ...] = ()
+    operators: dict[str, OperatorState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as bytes; equal manifests give equal bytes. O(segments), about a microsecond each."""
@@ -157,6 +200,7 @@ class Manifest:
                 ]
                 for group, state in groups
             ],
+            "operators": [_operator(name, state) for name, state in sorted(self.operators.items())],
             "results": [_output(output) for output in self.results],
             "late": [_output(output) for output in self.late],
             "extra": self.extra,
@@ -171,6 +215,8 @@ class Manifest:
         header = parts.value("header", _HEADER)
         numbers = [group for group, *_ in header["groups"]]
         KIND.require(numbers == sorted(set(numbers)), f"it has key groups {numbers[:20]}")
+        names = [name for name, *_ in header["operators"]]
+        KIND.require(names == sorted(set(names)), f"it has operators {names[:20]}")
         count = sum(length for *_, chain in header["groups"] for _, _, length in chain)
         segments = _segments(parts.part("segments"), count)
         parts.check_read()
@@ -187,16 +233,35 @@ class Manifest:
             results=tuple(OutputFile(*entry) for entry in header["results"]),
             late=tuple(OutputFile(*entry) for entry in header["late"]),
             extra=header["extra"],
+            operators={name: _operator_state(*entry) for name, *entry in header["operators"]},
         )
 
     def log_files(self) -> frozenset[str]:
         """Return the names of the log files that the state needs."""
         chains = (state.chain for state in self.groups.values())
-        return frozenset(segment.file for chain in chains for link in chain for segment in link.segments)
+        segments = (segment.file for chain in chains for link in chain for segment in link.segments)
+        return frozenset(segments).union(*(part.files for state in self.operators.values() for part in state.parts))
 
 
 def _output(file: OutputFile) -> list[Any]:
     return [file.file, file.rows, file.bytes, file.stream]
+
+
+def _operator(name: str, state: OperatorState) -> list[Any]:
+    numbers: dict[str, int] = {}
+    parts = [
+        [[numbers.setdefault(file, len(numbers)) for file in part.files], part.due, part.whole, part.since]
+        for part in state.parts
+    ]
+    return [name, state.token, state.query, list(numbers), parts]
+
+
+def _operator_state(token: str, query: dict[str, Any], files: list[str], parts: list[list[Any]]) -> OperatorState:
+    known = all(number < len(files) for numbers, *_ in parts for number in numbers)
+    KIND.require(known, "a part of an operator has a file without a name")
+    return OperatorState(
+        token, query, tuple(PartState(tuple(files[k] for k in numbers), *more) for numbers, *more in parts)
+    )
 
 
 def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None, count: int) -> ManifestLink:

@@ -5,8 +5,8 @@
     manifests/<12 digits>   a bundle for each batch: its manifest, and the files of the driver from which it goes on
     kept/<digest>           a file of a bundle that is large, under the digest of its bytes
     published/<12 digits>   an empty object for each batch whose results were published
-    log/ late/ groups/      segments, late rows and groups, under the names of their files
-    staging/ joined/ queries/   results of batches that are not published yet
+    log/ late/              segments and groups, and late rows, under the names of their files
+    staging/ queries/       results of batches that are not published yet
 
 The working directory has the layout of a checkpoint on a file system (checkpoint.py), so the driver and Spark work as
 they do there. The directory is disposable: a start makes a new one from the newest bundle. A batch is committed from
@@ -18,21 +18,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
-from eddy.spark.streaming.state.group_names import still_needed
-from eddy.spark.streaming.state.late_files import GROUPED
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
@@ -42,21 +39,18 @@ from eddy.storage.durable import TEMPORARY, make_directories, private_opener
 from eddy.storage.file_kind import FileKind
 from eddy.storage.seal import digest
 from stairs.errors import EddyError
-from stairs.storage.json_form import boolean, fields, file_name, integer, list_of, row_of, text
+from stairs.storage.json_form import fields, file_name, integer, list_of, row_of, text
 from stairs.storage.parts import Plain
 
-BUNDLE = FileKind("bundle", b"eddybndl", 1, StreamingStateError, "a streaming join", "go on from")
+BUNDLE = FileKind("bundle", b"eddybndl", 2, StreamingStateError, "a streaming join", "go on from")
 LARGE = 1 << 16
 """Bytes from which on a file of a bundle is an object of its own, which several bundles share."""
 SWEEP_EVERY = 32
 """Batches between two sweeps, each of which lists the prefix and deletes what is not needed."""
 BEGUN = "begun"
 """The object with what a job had before its first batch."""
-STAGED = ("staging", "joined", "queries")
-_GROUPS = ("groups", GROUPED)
-"""Folders of groups: of the query of a job, and of those of a hub."""
-_FOLDERS = ("manifests", "published", "files", "spark", *_GROUPS)
-_COPY = "-copy"
+STAGED = ("staging", "queries")
+_FOLDERS = ("manifests", "published", "files", "spark")
 _THREADS = 16
 _HEADER = fields(
     {
@@ -64,7 +58,6 @@ _HEADER = fields(
         "batch": integer(0, (1 << 63) - 1),
         "names": list_of(file_name),
         "kept": list_of(row_of(file_name, text)),
-        "groups": boolean,
     }
 )
 
@@ -75,11 +68,10 @@ class StateBundle:
     manifest  bytes of the manifest
     files     the small files of the driver by path
     kept      the digests of the large ones, which are objects of their own
-    groups    whether the checkpoint has groups of aggregates
     """
 
-    def __init__(self, epoch: int, batch: int, manifest: bytes, files: dict[str, bytes], groups: bool) -> None:
-        self.epoch, self.batch, self.manifest, self.files, self.groups = epoch, batch, manifest, files, groups
+    def __init__(self, epoch: int, batch: int, manifest: bytes, files: dict[str, bytes]) -> None:
+        self.epoch, self.batch, self.manifest, self.files = epoch, batch, manifest, files
         self.kept: dict[str, str] = {}
 
     def to_bytes(self) -> bytes:
@@ -88,7 +80,6 @@ class StateBundle:
             "batch": self.batch,
             "names": list(self.files),
             "kept": [list(pair) for pair in self.kept.items()],
-            "groups": self.groups,
         }
         whole = [np.frombuffer(data, np.uint8) for data in (self.manifest, *self.files.values())]
         return BUNDLE.pack({"header": header, "files": whole})
@@ -101,7 +92,7 @@ class StateBundle:
         names = header["names"]
         whole = [array.tobytes() for array in parts.arrays("files", np.uint8, [(-1,)] * (1 + len(names)))]
         files = dict(zip(names, whole[1:], strict=True))
-        bundle = cls(header["epoch"], header["batch"], whole[0], files, header["groups"])
+        bundle = cls(header["epoch"], header["batch"], whole[0], files)
         bundle.kept = dict(header["kept"])
         return bundle
 
@@ -173,7 +164,6 @@ class RemoteCheckpoint:
             published = self.store.names("published")
             for name in published:
                 self._write(name, b"")
-            self._restore_groups()
             if f"published/{batch_name(newest.batch)}" not in published:
                 self.fetch_staged(newest.batch, everything=True)
         self._restored, self._fresh = (bundles[-1].batch if bundles else None), True
@@ -185,8 +175,6 @@ class RemoteCheckpoint:
             self._write(name, _whole(self.store, f"kept/{of}"))
         if (self.root / "identity.json").exists():
             self._write("identity-copy.json", (self.root / "identity.json").read_bytes())
-        if bundle.groups:
-            make_directories(self.root / "groups")
 
     def _bundles(self) -> list[StateBundle]:
         """Return all bundles, oldest first."""
@@ -201,13 +189,6 @@ class RemoteCheckpoint:
                 if again == batches:
                     raise
                 batches = again
-
-    def _restore_groups(self) -> None:
-        """Fetch the groups after the newest batches; each batch follows from the groups of the one before."""
-        for name in chain.from_iterable(_newest_groups(self.store.names(folder))[0] for folder in _GROUPS):
-            data = _whole(self.store, name)
-            self._write(name, data)
-            self._write(name + _COPY, data)
 
     def acquire(self) -> None:
         """Take the lease. Raises StreamingStateError if another driver holds it."""
@@ -230,7 +211,7 @@ class RemoteCheckpoint:
         """Store what a first start has fixed before its first batch: the identity, and where topics begin."""
         if self._restored is None:
             assert self.lease.epoch is not None
-            begun = StateBundle(self.lease.epoch, 0, b"", {}, (self.root / "groups").is_dir())
+            begun = StateBundle(self.lease.epoch, 0, b"", {})
             self._add_files(begun, self._own_files())
             self.store.put_new(BEGUN, begun.to_bytes())
 
@@ -255,7 +236,7 @@ class RemoteCheckpoint:
         self.lease.renew()
         assert self.lease.epoch is not None
         batch = manifest.batch
-        bundle = StateBundle(self.lease.epoch, batch, data, {}, (self.root / "groups").is_dir())
+        bundle = StateBundle(self.lease.epoch, batch, data, {})
         spark = self.root / "spark"
         self._check_spark_state(spark)
         self._add_files(bundle, (*self._own_files(), *read_at_start(spark)))
@@ -338,14 +319,13 @@ class RemoteCheckpoint:
         if not batches:
             return
         newest = self._swept = batches[-1]
-        folders = [folder for folder in (*_GROUPS, *STAGED) if (self.root / folder).is_dir()]
+        folders = [folder for folder in STAGED if (self.root / folder).is_dir()]
         listed = {
             folder: self.store.names(folder) for folder in ("published", "log", *folders, *["kept"][: self._large])
         }
         kept = set[str]()
         if self._large:
             kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
-        old_groups = [name for folder in _GROUPS for name in _newest_groups(listed.get(folder, ()))[1]]
         oldest_known = min(self._late, default=newest)
         late = self.store.names("late", f"late/{batch_name(oldest_known)}")
         unnamed = [name for name in late if _is_old(name, newest) and Path(name).name not in self._late_named(name)]
@@ -360,7 +340,6 @@ class RemoteCheckpoint:
                 *(name for name in listed["published"] if (batch_of(Path(name).name) or 0) < oldest),
                 *(name for name in listed["log"] if _is_old(name, newest) and Path(name).name not in named),
                 *(name for name in listed.get("kept", ()) if Path(name).name not in kept | self._kept),
-                *old_groups,
                 *(name for folder in STAGED for name in listed.get(folder, ()) if (_staged_batch(name) or 0) < newest),
             ]
         )
@@ -411,19 +390,6 @@ def _late_of(manifest: Manifest) -> frozenset[str]:
 def _is_old(name: str, newest: int) -> bool:
     batch = batch_of(Path(name).name)
     return batch is not None and batch < newest
-
-
-def _newest_groups(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the files from which the groups after the newest two batches of each directory follow, and others."""
-    by_directory: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        directory, _, file = name.rpartition("/")
-        by_directory[directory].append(file)
-    needed, old = list[str](), list[str]()
-    for directory, files in by_directory.items():
-        for listed, kept in zip((needed, old), still_needed(files, 2), strict=True):
-            listed += [f"{directory}/{file}" for file in kept]
-    return needed, old
 
 
 def _staged_batch(name: str) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint, NamedFiles, manifest_paths
+from eddy.spark.streaming.state.copies import COPY
 from eddy.storage.durable import TEMPORARY, final_name
 
 
@@ -59,7 +60,9 @@ def _retain_files(
     deleted += _unlink(path for path, _ in _of_batches(checkpoint.published, 0, oldest))
     log = frozenset(in_use).union(*(files.log for files in kept))
     # A file in use may still have its temporary name.
-    deleted += _unlink(path for path, name in _of_batches(checkpoint.log, 0, newest) if final_name(name) not in log)
+    deleted += _unlink(
+        path for path, name in _of_batches(checkpoint.log, 0, newest) if final_name(name).removesuffix(COPY) not in log
+    )
     checkpoint.forget_named_files(oldest)
     return deleted
 

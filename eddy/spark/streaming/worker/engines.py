@@ -35,6 +35,7 @@ from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
 from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
 from eddy.spark.streaming.worker.node import WorkerNode
+from eddy.spark.streaming.worker.operator_files import HeldPart
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy, PolicyTask
 from eddy.spark.transports.inputs import StreamInput
 from eddy.streams.keyed import KeyedInput
@@ -50,8 +51,8 @@ class JoinStart:
     """The data of one start of a join that its workers need.
 
     name      unique to the start
-    job       the job, its locations, and the files of each stream if the workers read them; pickled once, because
-              unpickling in each micro-batch would take milliseconds
+    job       the job, its locations, the files of each stream if the workers read them, and the query with aggregates
+              or `top` above the join; pickled once, because unpickling in each micro-batch would take milliseconds
     key       secret of the start
     one_host  whether all workers are on the driver's host
     """
@@ -73,6 +74,7 @@ class Holding:
     nbytes      bytes of the engines, in memory or spilled
     copies      copy of a window on a node of a join in hops -> its token
     policy      number of the policy that replaced that of the options, 0 = none has
+    parts       key of a query -> the parts of its operator, with the tokens of their states
     """
 
     host: str
@@ -82,6 +84,7 @@ class Holding:
     nbytes: int = 0
     copies: Mapping[NodeCopy, str] = field(default_factory=dict)
     policy: int = 0
+    parts: Mapping[str, Mapping[int, str | None]] = field(default_factory=dict)
 
 
 class Engines:
@@ -93,13 +96,18 @@ class Engines:
         self.job: Job
         self.locations: Locations
         self.inputs: tuple[StreamInput, ...]
-        self.job, self.locations, self.inputs = CloudPickleSerializer().loads(start.job)
+        self._grouped: Query | None
+        self.job, self.locations, self.inputs, self._grouped = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
         self.queries: dict[str, Query] = {}
-        """Key of a version of a query of a hub -> the query."""
+        """Key of a version of a query of a hub -> the join below the query."""
+        self._above: dict[str, Query | None] = {}
+        """Key of a version of a query of a hub -> the query, if it has aggregates or `top`."""
         self.nodes: dict[int, WorkerNode] = {}
         """The nodes of a join in hops."""
+        self.parts: dict[str, dict[int, HeldPart]] = {}
+        """By key of a query the parts of the operator above its join."""
         self._key = start.key
         self._policy = 0
         """The number of the policy that replaced that of the options, 0 = none has."""
@@ -132,17 +140,28 @@ class Engines:
         copies = {
             (number, *copy): held.token for number, node in self.nodes.items() for copy, held in node.copies.items()
         }
+        parts = {key: {number: part.token for number, part in held.items()} for key, held in self.parts.items()}
         return Holding(
-            socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy
+            socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy, parts
         )
+
+    def above(self, key: str) -> Query:
+        """Return the query with aggregates or `top` above a join."""
+        query = self._above[key] if key else self._grouped
+        assert query is not None
+        return query
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
         """Take queries that the driver has sent, and drop the queries that are no longer needed."""
         if queries:
             from pyspark.serializers import CloudPickleSerializer
 
-            self.queries.update({key: CloudPickleSerializer().loads(data) for key, data in queries.items()})
-        self.queries = {key: self.queries[key] for key in wanted}
+            for key, data in queries.items():
+                self.queries[key], self._above[key] = CloudPickleSerializer().loads(data)
+        keys = frozenset(wanted)
+        self.queries = {key: self.queries[key] for key in keys}
+        self._above = {key: self._above[key] for key in keys}
+        self.parts = {key: held for key, held in self.parts.items() if key in keys or not key}
 
     def follow_policy(self, asked: PolicyTask | None) -> None:
         """Take a policy that the driver has sent: live engines follow copies, spilled ones are loaded from the log."""

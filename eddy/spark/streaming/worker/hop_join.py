@@ -33,7 +33,7 @@ from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.late_rows import TaskLateRows
 from eddy.spark.streaming.worker.node import BROKEN, Copy, WorkerNode
-from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.operator_stage import OperatorStage, outlet
 from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, NoRoomError, Parcel, Peers
 from eddy.spark.streaming.worker.samples import StreamSampler
 from eddy.spark.streaming.worker.state_loader import split_late
@@ -47,6 +47,7 @@ class HopJoinTask:
 
     number  the number of the task
     known   segments of the batch whose rows this process has in memory, with these rows
+    stage   the operator above the join, None without
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class HopJoinTask:
         number: int,
         task: HopTask,
         known: Mapping[Segment, pa.RecordBatch],
+        stage: OperatorStage | None = None,
     ) -> None:
         self._engines, self._peers, self._task = engines, peers, task
         self._job, self._hops = engines.job, task.hops
@@ -65,8 +67,8 @@ class HopJoinTask:
         self._late = TaskLateRows(self._job.query, task.late_below)
         self._failed = FailedRows()
         self._sampler = StreamSampler(self._job.query, task.steps)
-        self._results = ResultFile(
-            task.staging, number, spark_schema(self._job.query.output_schema), engines.locations.keep
+        self._results = outlet(
+            stage, "", task.staging, number, spark_schema(self._job.output_schema), engines.locations.keep
         )
         self._nodes: dict[int, WorkerNode] = {}
         self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
@@ -78,7 +80,6 @@ class HopJoinTask:
         report, began, cpu_began = PartitionReport(), perf_counter(), process_time()
         try:
             self._begin()
-            self._peers.meet(self._task.addresses, self._hops.rounds)
             self._deal_rows()
             self._deal_base()
             self._peers.end(0)

@@ -25,11 +25,13 @@ from eddy.spark.streaming.worker.hop_join import HopJoinTask
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import MeetingPlace, TurnedAwayError
+from eddy.spark.streaming.worker.operator_stage import OperatorStage
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.peers import Peers
 from eddy.spark.streaming.worker.queries_join import QueriesJoin
 from eddy.spark.streaming.worker.tasks import (
     BatchTask,
+    PartitionReport,
     PartitionTask,
     TaskReport,
 )
@@ -61,13 +63,13 @@ class Orders:
     batch  number of the micro-batch
     parts  the parts of files that the task reads and logs
     tree   splits of key groups
-    hops   whether the micro-batch runs in hops, so that tasks send rows to each other
+    peers  whether tasks send rows to each other: in hops, or to operators above the joins
     """
 
     batch: int
     parts: Sequence[Part]
     tree: SplitTree
-    hops: bool = False
+    peers: bool = False
 
 
 class RunTask:
@@ -89,7 +91,7 @@ class RunTask:
             with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
                 orders: Orders = seat.orders
                 with (
-                    Peers(seat, self._place.key) if orders.hops else nullcontext() as peers,
+                    Peers(seat, self._place.key) if orders.peers else nullcontext() as peers,
                     logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
                 ):
                     address = None if peers is None else peers.address
@@ -104,12 +106,7 @@ class RunTask:
                         work.share,
                         (group_task.group for task in work.tasks for group_task in task.groups),
                     )
-                    if work.hops is None:
-                        engines.nodes.clear()
-                        reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
-                    else:
-                        assert peers is not None
-                        reports = [HopJoinTask(engines, peers, seat.task, work.hops, logged.rows).run()]
+                    reports = self._join(engines, work, peers, seat.task, logged.rows)
                 seat.leave()
         except MalformedMessageError as problem:
             # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
@@ -122,9 +119,34 @@ class RunTask:
             os._exit(0)
         return iter([TaskReport(reports, engines.report())])
 
+    def _join(
+        self,
+        engines: Engines,
+        work: BatchTask,
+        peers: Peers | None,
+        number: int,
+        rows: Mapping[Segment, pa.RecordBatch],
+    ) -> list[PartitionReport]:
+        """Join the key groups or the nodes of task `number`, and let the operators above take the results."""
+        stage = None
+        if peers is not None:
+            rounds = 0 if work.hops is None else work.hops.hops.rounds
+            peers.meet(work.addresses, rounds + (work.operators is not None))
+            if work.operators is not None:
+                stage = OperatorStage(engines, peers, number, work.operators, rounds)
+        if work.hops is None:
+            engines.nodes.clear()
+            reports = [partition_join(engines, task, rows, stage).run() for task in work.tasks]
+        else:
+            assert peers is not None
+            reports = [HopJoinTask(engines, peers, number, work.hops, rows, stage).run()]
+        return reports if stage is None else [*reports, stage.run()]
 
-def partition_join(engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> PartitionJoin:
+
+def partition_join(
+    engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch], stage: OperatorStage | None
+) -> PartitionJoin:
     """Return the join of a partition: of one query, or of the queries of a hub."""
     if task.versions is None:
-        return PartitionJoin(engines, task, known)
-    return QueriesJoin(engines, task, known)
+        return PartitionJoin(engines, task, known, stage)
+    return QueriesJoin(engines, task, known, stage)

@@ -28,7 +28,7 @@ from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.late_rows import TaskLateRows
-from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.operator_stage import OperatorStage, outlet
 from eddy.spark.streaming.worker.samples import StreamSampler
 from eddy.spark.streaming.worker.state_loader import StateLoader, passed, split_late
 from eddy.spark.streaming.worker.tasks import (
@@ -56,9 +56,16 @@ class PartitionJoin:
     """Joins the key groups of one partition.
 
     known  rows of segments of the batch that this process has in memory
+    stage  the operators above the joins, None without
     """
 
-    def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
+    def __init__(
+        self,
+        engines: Engines,
+        task: PartitionTask,
+        known: Mapping[Segment, pa.RecordBatch],
+        stage: OperatorStage | None = None,
+    ) -> None:
         job = engines.job
         self._job = job
         self._engines = engines
@@ -66,7 +73,9 @@ class PartitionJoin:
         self._task = task
         self._state = StateLoader(job, engines.locations, task.previous, task.tree)
         self._state.reader.know(known)
-        self._results = ResultFile(task.staging, task.partition, spark_schema(job.output_schema), self._locations.keep)
+        self._results = outlet(
+            stage, "", task.staging, task.partition, spark_schema(job.output_schema), self._locations.keep
+        )
         """Results of the one query of a join."""
         self._late, self._failed = TaskLateRows(job.query, task.late_below), FailedRows()
         self._sampler = StreamSampler(job.query, task.steps)

@@ -16,6 +16,7 @@ from eddy.spark.streaming.worker.engines import Engines, Loan
 from eddy.spark.streaming.worker.group_queries import GroupQueries, VersionResults, in_one_batch
 from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.lone_group_join import Rows
+from eddy.spark.streaming.worker.operator_stage import OperatorStage, outlet
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.partition_join import PartitionJoin, SegmentRows, merged
 from eddy.spark.streaming.worker.tasks import (
@@ -36,8 +37,16 @@ WRITERS = 8
 class _VersionFiles:
     """The result files of one version in one partition."""
 
-    def __init__(self, version: VersionTask, partition: int, schema: pa.Schema, keep: Callable[[Path], None]) -> None:
-        self._files = ResultFile(version.staging, partition, schema, keep)
+    def __init__(
+        self,
+        version: VersionTask,
+        partition: int,
+        schema: pa.Schema,
+        keep: Callable[[Path], None],
+        stage: OperatorStage | None,
+    ) -> None:
+        self._files = outlet(stage, version.key, version.staging, partition, schema, keep)
+        self._before = self._files.rows
         self._alone = ResultFile(version.staging, partition, schema, keep) if version.splits else None
 
     def write(self, part: VersionResults, batch: int) -> None:
@@ -51,17 +60,23 @@ class _VersionFiles:
             self._alone.write(part.results.filter(pa.array(is_alone)))
 
     def close(self) -> VersionReport:
-        alone = self._alone
-        if alone is None:
-            return VersionReport(self._files.close(), rows=self._files.rows)
-        return VersionReport(self._files.close(), alone.close(), self._files.rows, alone.rows)
+        report = VersionReport(self._files.close(), rows=self._files.rows - self._before)
+        if self._alone is not None:
+            report.alone, report.alone_rows = self._alone.close(), self._alone.rows
+        return report
 
 
 class QueriesJoin(PartitionJoin):
     """Joins the key groups of one partition for the versions of a hub."""
 
-    def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
-        super().__init__(engines, task, known)
+    def __init__(
+        self,
+        engines: Engines,
+        task: PartitionTask,
+        known: Mapping[Segment, pa.RecordBatch],
+        stage: OperatorStage | None = None,
+    ) -> None:
+        super().__init__(engines, task, known, stage)
         assert task.versions is not None
         self._waits = False  # `_push_passed` has the rows that the watermark passes
         self._versions = [(version, engines.queries[version.key]) for version in task.versions]
@@ -72,6 +87,7 @@ class QueriesJoin(PartitionJoin):
                 task.partition,
                 spark_schema(signed(query.output_schema, version.output)),
                 engines.locations.keep,
+                stage,
             )
             for version, query in self._versions
         }

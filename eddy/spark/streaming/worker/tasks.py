@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from eddy.spark.hops.hops import Hops
 from eddy.spark.partitioning.engine import JoinOutput
 from eddy.spark.partitioning.split_tree import SplitTree
-from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.streaming.state.manifest import OutputFile, PartState
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.samples import Sample
 
@@ -124,7 +124,6 @@ class HopTask:
     """The work of one Spark task in a micro-batch that runs in hops.
 
     tasks       the task of each node
-    addresses   address at which each task listens
     segments    rows of the batch that this task sends to the nodes
     missing     copies that no worker has
     base        rows of earlier batches that this task sends to the missing copies
@@ -135,7 +134,6 @@ class HopTask:
     batch: int
     hops: Hops
     tasks: tuple[int, ...]
-    addresses: tuple[tuple[str, int], ...]
     segments: tuple[Segment, ...]
     base: tuple[LoggedRows, ...]
     missing: frozenset[NodeCopy]
@@ -146,6 +144,46 @@ class HopTask:
     staging: Path | None
     tree: SplitTree
     steps: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class OperatorTask:
+    """The operator above one join in a micro-batch; see `operator_stage.py`.
+
+    key      names the query in the workers: that of its version in a hub, "" in a join of one query
+    name     names the state in manifests
+    before   token of the state before the batch, None without a state
+    after    token of the state after the batch
+    due      parts that have rows to give, or that begin, without results
+    since    only windows that begin after this time are given; None = all windows
+    staging  directory of the rows; None = rows are only counted
+    places   the task of each part
+    """
+
+    key: str
+    name: str
+    before: str | None
+    after: str
+    due: frozenset[int]
+    since: int | None
+    staging: Path | None
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OperatorsTask:
+    """The operators above the joins of a micro-batch.
+
+    previous   batch of the manifest with their states before this batch; None for the first batch
+    watermark  after the batch
+    forget     whether the parts in the workers are ignored
+    """
+
+    batch: int
+    previous: int | None
+    watermark: int | None
+    operators: tuple[OperatorTask, ...]
+    forget: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,7 +209,9 @@ class BatchTask:
     versions    keys of the versions of the queries of a hub
     queries     key of a version -> its query as bytes, for versions that the worker does not know yet
     share       bytes for the engines of the worker; None without a bound
+    addresses   address at which each task listens; empty if tasks send nothing to each other
     hops        the work in a micro-batch that runs in hops; None in one round
+    operators   the operators above the joins; None without
     policy      a policy for all engines that the worker does not know yet; None = the worker keeps its own
     """
 
@@ -182,7 +222,9 @@ class BatchTask:
     versions: tuple[str, ...] = ()
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     share: int | None = None
+    addresses: tuple[tuple[str, int], ...] = ()
     hops: HopTask | None = None
+    operators: OperatorsTask | None = None
     policy: PolicyTask | None = None
 
 
@@ -204,12 +246,14 @@ class VersionReport:
     files  files of results that belong to the version in any case
     alone  files of the results whose rows are all of this micro-batch, if these results have separate files
     rows, alone_rows   number of results in `files` and in `alone`, also if results are only counted
+    above_rows         number of rows of the operator above the join, which are in `files` in place of results
     """
 
     files: list[OutputFile] = field(default_factory=list)
     alone: list[OutputFile] = field(default_factory=list)
     rows: int = 0
     alone_rows: int = 0
+    above_rows: int = 0
 
     def add(self, other: VersionReport) -> None:
         """Add the results of another partition."""
@@ -217,11 +261,28 @@ class VersionReport:
         self.alone += other.alone
         self.rows += other.rows
         self.alone_rows += other.alone_rows
+        self.above_rows += other.above_rows
+
+
+@dataclass
+class OperatorReport:
+    """Report of a task on the parts of an operator.
+
+    files    files of rows for the sink
+    rows     their number, also if they are only counted
+    parts    number of a part that has changed -> its state
+    repairs  texts on files that were restored from their copies
+    """
+
+    files: list[OutputFile] = field(default_factory=list)
+    rows: int = 0
+    parts: dict[int, PartState] = field(default_factory=dict)
+    repairs: list[str] = field(default_factory=list)
 
 
 @dataclass
 class PartitionReport:
-    """Report on one partition; in hops, on all nodes of one task.
+    """Report on one partition; in hops, on all nodes of one task; or on the operators of one task.
 
     results    written files of results
     late       written files of late and of failed rows
@@ -231,6 +292,7 @@ class PartitionReport:
     samples    stream -> hashes of the keys of some rows
     cpu_s      CPU seconds of the process while it joined
     versions   key of a version of a query of a hub -> its results
+    operators  key of a query -> the parts of the operator above its join
     """
 
     results: list[OutputFile] = field(default_factory=list)
@@ -241,6 +303,7 @@ class PartitionReport:
     samples: dict[int, Sample] = field(default_factory=dict)
     cpu_s: float = 0.0
     versions: dict[str, VersionReport] = field(default_factory=dict)
+    operators: dict[str, OperatorReport] = field(default_factory=dict)
 
 
 @dataclass

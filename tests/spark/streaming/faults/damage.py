@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.worker.output_files import result_name
 from tests.spark.streaming.faults.workload import SCHEMA
 
 CONTRADICTED = "Either the manifest of the published batch was lost"
@@ -131,11 +130,6 @@ class Damager:
                 for path, backup in saved:
                     shutil.copyfile(backup, path)
                 return None
-        if (self._checkpoint / "groups").exists() and checkpoint.is_published(newest):
-            # The groups that were published would be those of other results than the manifest has: refused later.
-            for path, backup in saved:
-                shutil.copyfile(backup, path)
-            return None
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
             return Damage("manifest, both, refused", must=lost, saved=saved, none=none)
@@ -164,8 +158,7 @@ class Damager:
 
     def _given(self, manifest: Manifest) -> set[str]:
         """Return the names of the files that the sink of the user gets."""
-        results = [output.file for output in manifest.results]
-        return {result_name(0, " ".join(results))} if (self._checkpoint / "groups").exists() else set(results)
+        return {output.file for output in manifest.results}
 
     def _names_out(self, batch: int) -> set[str]:
         """Return the published files of a batch, by their names in the manifest."""

@@ -1,0 +1,169 @@
+"""The operators above the joins of a micro-batch, in the tasks that join it: groups, and first rows.
+
+    join of each task -> results, dealt by group - exchange -> parts of the operator -> rows for the sink
+                                                                                     -> file of the log
+
+An operator has parts, each with all results of its groups. A part is in one task, that of the worker that has it; any
+other worker loads it from the log. The manifest names the rows and the files of the parts, so the results of a batch
+count once, with its rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from time import process_time
+
+import pyarrow as pa
+
+from eddy.query.query import Query
+from eddy.spark.groups.batch import as_rows
+from eddy.spark.groups.deal import Deal
+from eddy.spark.groups.operators import operator_of
+from eddy.spark.streaming.state.manifest import Manifest, OutputFile, PartState
+from eddy.spark.streaming.state.recovery import read_manifest
+from eddy.spark.streaming.worker.engines import Engines
+from eddy.spark.streaming.worker.failed_rows import FailedRows
+from eddy.spark.streaming.worker.operator_files import HeldPart, OperatorFile, OperatorFiles
+from eddy.spark.streaming.worker.output_files import ROW_GROUP_BYTES, ResultFile
+from eddy.spark.streaming.worker.peers import RESULTS, Peers
+from eddy.spark.streaming.worker.tasks import OperatorReport, OperatorsTask, OperatorTask, PartitionReport
+from eddy.spark.types import spark_schema
+
+
+class DealtResults:
+    """Takes results of a join, and sends them to the parts of its operator."""
+
+    def __init__(self, peers: Peers, exchange: int, code: int, task: OperatorTask, query: Query) -> None:
+        self._peers, self._exchange, self._code, self._places = peers, exchange, code, task.places
+        self._deal, self._schema = Deal(query, len(task.places)), operator_of(query).rows
+        self._few: list[pa.Table] = []
+        self._bytes = 0
+        self.rows = 0
+        """Results taken."""
+
+    def write(self, results: pa.Table) -> None:
+        """Take results."""
+        if results.num_rows:
+            self.rows += results.num_rows
+            self._few.append(results)
+            self._bytes += results.nbytes
+            if self._bytes >= ROW_GROUP_BYTES:
+                self._send()
+
+    def _send(self) -> None:
+        waiting, self._few, self._bytes = pa.concat_tables(self._few), [], 0
+        for batch in as_rows(self._schema, waiting).combine_chunks().to_batches():
+            for part, piece in self._deal.pieces(batch):
+                self._peers.send(self._exchange, self._places[part], RESULTS, self._code, -1 - part, piece)
+
+    def flush(self) -> None:
+        """Send what is left."""
+        if self._few:
+            self._send()
+
+    def close(self) -> list[OutputFile]:
+        """Return no files: the results go on when all joins of the task have ended."""
+        return []
+
+
+class OperatorStage:
+    """The parts of all operators in one task of a micro-batch.
+
+    number    the number of the task
+    exchange  the number of the exchange of results
+    """
+
+    def __init__(self, engines: Engines, peers: Peers, number: int, task: OperatorsTask, exchange: int) -> None:
+        self._engines, self._peers, self._number, self._task, self._exchange = engines, peers, number, task, exchange
+        self.outlets = {
+            operator.key: DealtResults(peers, exchange, code, operator, engines.above(operator.key))
+            for code, operator in enumerate(task.operators)
+        }
+        """By key of a query where its results go."""
+
+    def run(self) -> PartitionReport:
+        """Send the results that are left, take those of the parts of this task, and return the rows that follow."""
+        report, failed = PartitionReport(), FailedRows()
+        began = process_time()
+        for outlet in self.outlets.values():
+            outlet.flush()
+        self._peers.end(self._exchange)
+        results: dict[tuple[int, int], list[pa.RecordBatch]] = defaultdict(list)
+        schemas = [operator_of(self._engines.above(operator.key)).rows for operator in self._task.operators]
+        for parcel in self._peers.receive(self._exchange):
+            results[parcel.code, -1 - parcel.node].append(parcel.batch(schemas[parcel.code]))
+        for code, operator in enumerate(self._task.operators):
+            of_parts = {part: batches for (of, part), batches in results.items() if of == code}
+            report.operators[operator.key] = self._follow(operator, of_parts, failed)
+        self._peers.let_go(self._exchange)
+        report.late = failed.write(self._engines.locations, self._task.batch)
+        report.cpu_s = process_time() - began
+        return report
+
+    def _follow(
+        self, task: OperatorTask, results: Mapping[int, list[pa.RecordBatch]], failed: FailedRows
+    ) -> OperatorReport:
+        """Let the parts of an operator in this task take their results."""
+        query, locations, batch = self._engines.above(task.key), self._engines.locations, self._task.batch
+        if self._task.forget:
+            self._engines.parts.pop(task.key, None)
+        parts = self._engines.parts.setdefault(task.key, {})
+        saved = OperatorFiles(locations, task.name)
+        file = OperatorFile(locations, batch, task.name, self._task.watermark)
+        out = ResultFile(task.staging, self._number, spark_schema(operator_of(query).schema), locations.keep)
+        report = OperatorReport()
+        for part, place in enumerate(task.places):
+            held = parts.get(part)
+            if held is not None and (place != self._number or held.token != task.before):
+                del parts[part]
+                held = None
+            if place != self._number:
+                continue
+            if part not in results and part not in task.due:
+                if held is not None:
+                    held.token = task.after
+                continue
+            if held is None:
+                held = HeldPart(operator_of(query, task.since), self._state(task, part))
+                saved.fill(part, held.state, held.operator)
+            held.token, parts[part] = None, held
+            rows = pa.Table.from_batches(results.get(part, []), held.operator.rows)
+            followed = held.operator.follow(rows, self._task.watermark, batch)
+            out.write(followed.rows)
+            if query.failed != "count":
+                failed.add(followed.failed, task.name.rpartition("/")[0] or None)
+            held.state = report.parts[part] = file.add(part, held.state, held.operator, rows)
+            held.token = task.after
+        file.write()
+        report.rows, report.files, report.repairs = out.rows, out.close(), saved.repairs
+        return report
+
+    def _state(self, task: OperatorTask, part: int) -> PartState:
+        """Return the state of a part before the batch."""
+        return PartState() if task.before is None else self._manifest.operators[task.name].parts[part]
+
+    @cached_property
+    def _manifest(self) -> Manifest:
+        assert self._task.previous is not None
+        return read_manifest(self._engines.locations, self._task.previous)
+
+
+Outlet = ResultFile | DealtResults
+"""Where the results of a join go."""
+
+
+def outlet(
+    stage: OperatorStage | None,
+    key: str,
+    staging: Path | None,
+    partition: int,
+    schema: pa.Schema,
+    keep: Callable[[Path], None],
+) -> Outlet:
+    """Return where the results of a query go: to the operator above it, or into a file of the task (`ResultFile`)."""
+    if stage is not None and key in stage.outlets:
+        return stage.outlets[key]
+    return ResultFile(staging, partition, schema, keep)
