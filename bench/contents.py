@@ -34,6 +34,11 @@ CHAPTERS = (
     Chapter("NEXMark", "bench.nexmark", {"nexmark": "Queries of NEXMark in eddy and in other systems"}),
     Chapter("Hand-written loops", "bench.limit", {"limit": "The engine and hand-written loops; transports of Spark"}),
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
+    Chapter(
+        "Aggregates on Spark",
+        "bench.spark_aggregates",
+        {"spark-aggregates": "Groups of a streaming join, with one core and with two, and Spark's own"},
+    ),
     Chapter("Hub", "bench.hub", {"hub": "Several queries on one hub, and as many jobs"}),
     Chapter("Spill", "bench.spill", {"spill": "Throughput of a streaming join with a part of the memory"}),
     Chapter(

@@ -19,6 +19,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
     "limit": {"arrivals": 20_000},
     "streaming": {"rows": 2_000, "live_rows": 1_000},
     "hub": {"rows": 2_000, "batches": 2},
+    "spark-aggregates": {"rows": 2_000, "batches": 1},
     "spill": {"rows": 200, "live_rows": 500, "batches": 1},
     "spill-runtime": {"window": 2_000, "push": 500, "turns": 1},
     "soak": {"rows": 200},
