@@ -30,6 +30,7 @@ SPARK_MODULES = (
     "bench.balancing",
     "bench.hot_key",
     "bench.hub",
+    "bench.spark_aggregates",
     "bench.placement_costs",
     "bench.placement_spark",
     "bench.placement_stream",

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.aggregates.layout import InputRows, Weighted
+from eddy.aggregates.merging import merged_change
 from eddy.aggregates.state import AggregationState, GroupChange
 from eddy.aggregates.storage import contents, fill
 from eddy.aggregates.times import event_times
@@ -116,11 +117,14 @@ class Groups:
     output     the output mode, of `eddy.results.modes`
     bounded    whether the input ends: `Runtime.finish` will be called
     allowance  is asked before the state grows
+    lasting    whether the results are never taken back, None = as the query says
 
     Raises InputError for output that a query cannot have.
     """
 
-    def __init__(self, query: Query, output: str, bounded: bool, allowance: Allowance) -> None:
+    def __init__(
+        self, query: Query, output: str, bounded: bool, allowance: Allowance, lasting: bool | None = None
+    ) -> None:
         aggregation = query.aggregation
         assert aggregation is not None
         changelog = takes_back(output)
@@ -146,7 +150,8 @@ class Groups:
                 )
         self.window = window
         self.buckets = None if window is None else buckets_of(window)
-        self.state = AggregationState(aggregation, changelog and not query.lasting, window is not None, allowance)
+        retracts = changelog and not (query.lasting if lasting is None else lasting)
+        self.state = AggregationState(aggregation, retracts, window is not None, allowance)
         self.progress = WindowProgress()
         self._having = (
             AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
@@ -206,6 +211,19 @@ class Groups:
         change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
         return self._carried(change, self.progress._replace(finished=finished), None)
 
+    def follow_groups(self, other: Groups, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+        """Take the groups of other results; see `follow`. Not where results are taken back."""
+        change = merged_change(self.state, other.state, self._always)
+        return self._carried(change, self._with(other), watermark)
+
+    def gather(self, other: Groups) -> None:
+        """Take the groups of other results for good, without rows of groups. Not where results are taken back."""
+        self.state.write(merged_change(self.state, other.state, False))
+        self.progress = self._with(other)
+
+    def _with(self, other: Groups) -> WindowProgress:
+        return self.progress._replace(next=min(self.progress.next, other.progress.next))
+
     def _carried(
         self, change: GroupChange, progress: WindowProgress, watermark: int | None
     ) -> tuple[pa.Table, GroupsCommit]:
@@ -234,6 +252,10 @@ class Groups:
         self._owned, self._given = owned, WindowsGiven(np.zeros(0, np.int64), -NEVER)
         table, done = self.follow(table, watermark, ends)
         return table, self._given, done
+
+    def give_only(self, owned: Callable[[Int64s], Mask]) -> None:
+        """Return only rows of windows that are owned from now on; `owned` tells by their starts which these are."""
+        self._owned = owned
 
     def open_until(self, begin: int, limit: int) -> int | None:
         """Return the limit at which all windows that start at `begin` or before have been given; None = no one knows.

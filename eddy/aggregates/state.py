@@ -124,10 +124,9 @@ class AggregationState:
         keys     of the group of each result
         always   the one group of a query without group columns is there without results, too
         """
-        self._widen(self.layout.fitting(rows))
-        layout = self.layout
+        layout = self.widened(self.layout.fitting(rows))
         numbers, group_keys = self._numbered(keys, always)
-        slots, old = self._before(group_keys)
+        slots, old = self.before(group_keys)
         new = old + layout.deltas(rows, numbers, len(group_keys))
         layout.normalize(new)
         changes = []
@@ -135,26 +134,39 @@ class AggregationState:
             there = rows.present(inputs)
             words = np.column_stack([rows.words(k)[there] for k in inputs])
             changes.append(values.change(words, numbers[there], rows.signs[there], slots))
-            values.make_room(self.groups.capacity, len(changes[-1].numbers), self._allowance)
-        layout.follow_values(new, old, slots, changes, self.values, self.texts)
         if not layout.retracts:
             layout.merge_extremes(new, old, rows, numbers, self.texts)
+        return self.followed(group_keys, slots, old, new, changes, always)
+
+    def followed(
+        self,
+        keys: Int64s,
+        slots: Int64s,
+        old: Int64s,
+        new: Int64s,
+        changes: Sequence[ValueChange],
+        always: bool,
+    ) -> GroupChange:
+        """Return the change of groups from their cells, after `changes` of their values are written into the cells.
+
+        slots   of the groups, -1 for a new one
+        """
+        for change, values in zip(changes, self.values, strict=True):
+            values.make_room(self.groups.capacity, len(change.numbers), self._allowance)
+        self.layout.follow_values(new, old, slots, changes, self.values, self.texts)
         self._check_counts(new, changes)
-        stays = np.ones(len(group_keys), np.bool_) if always else new[:, 0] > 0
-        return GroupChange(group_keys, old, new, slots >= 0, stays, tuple(changes))
+        stays = np.ones(len(keys), np.bool_) if always else new[:, 0] > 0
+        return GroupChange(keys, old, new, slots >= 0, stays, tuple(changes))
 
     def weighted_change(self, rows: Weighted, keys: Int64s, always: bool) -> GroupChange:
         """Return the change of the groups by rows that stand for many results each; as `change`."""
-        self._widen(self.layout.covering(rows.sums))
-        layout = self.layout
+        layout = self.widened(self.layout.covering(rows.sums))
         numbers, group_keys = self._numbered(keys, always)
-        slots, old = self._before(group_keys)
+        slots, old = self.before(group_keys)
         new = old.copy()
         add_rows(layout.cells_of(rows), numbers, new)
         layout.normalize(new)
-        self._check_counts(new, ())
-        stays = np.ones(len(group_keys), np.bool_) if always else new[:, 0] > 0
-        return GroupChange(group_keys, old, new, slots >= 0, stays, ())
+        return self.followed(group_keys, slots, old, new, (), always)
 
     def _numbered(self, keys: Int64s, always: bool) -> tuple[Int64s, Int64s]:
         """Return the number of the group of each row, and the different keys."""
@@ -162,7 +174,7 @@ class AggregationState:
         group_keys = keys[first]
         return numbers, np.zeros((1, self.words), np.int64) if always and not len(group_keys) else group_keys
 
-    def _before(self, group_keys: Int64s) -> tuple[Int64s, Int64s]:
+    def before(self, group_keys: Int64s) -> tuple[Int64s, Int64s]:
         """Make room for groups; return their slots, -1 for a new one, and their cells, 0 for a new one."""
         self.groups.make_room(len(group_keys), self._allowance)
         slots = self.groups.find(group_keys)
@@ -182,11 +194,13 @@ class AggregationState:
             # A sum without values is zero; this also resets an altered sum.
             cells[counts[:, list(layout.present).index((k,))] == 0, total.at : total.at + total.width] = 0
 
-    def _widen(self, layout: CellLayout) -> None:
+    def widened(self, layout: CellLayout) -> CellLayout:
+        """Keep the groups in a layout with wider sums, and return it."""
         if layout is not self.layout:
             self._allowance.ask(8 * layout.fields * self.groups.capacity, "wider sums of groups")
             cells = self.layout.moved(self.groups.cells, layout)
             self.stored = Stored(layout, self.groups.with_cells(cells), self.values)
+        return layout
 
     def write(self, change: GroupChange, back: bool = False) -> None:
         """Carry a change out, or take it back. The call may be repeated."""

@@ -34,10 +34,13 @@ _RANGE = row_of(integer(-100, 100), integer(1, 100))
 """The first limb of a sum, and the number of its limbs."""
 
 
-def contents(state: AggregationState) -> Plain:
-    """Return the parts, with the ranges of the sums. O(groups and values)."""
+def contents(state: AggregationState, slots: Int64s | None = None) -> Plain:
+    """Return the parts, with the ranges of the sums. O(groups and values).
+
+    slots   of the groups, None = of all
+    """
     layout = state.layout
-    slots = state.groups.slots
+    slots = state.groups.slots if slots is None else slots
     keys, cells = state.groups.keys[slots], state.groups.cells[slots]
     place = np.full(state.groups.capacity, -1, np.int64)
     place[slots] = np.arange(len(slots))
@@ -46,8 +49,8 @@ def contents(state: AggregationState) -> Plain:
         value_slots = values.directory.slots
         rows = np.column_stack([values.directory.keys[value_slots], values.directory.cells[value_slots]])
         rows[:, 0] = place[rows[:, 0]]
-        listed.append(rows)
-    texts = [(part, rows, k) for part, rows, k in _texts(state, keys, cells, listed)]
+        listed.append(rows[rows[:, 0] >= 0])
+    texts = text_ids(state, keys, cells, listed)
     ids = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in texts)]))
     for part, rows, k in texts:
         part[rows, k] = np.searchsorted(ids, part[rows, k])
@@ -56,7 +59,9 @@ def contents(state: AggregationState) -> Plain:
     return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
 
 
-def _texts(state: AggregationState, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
+def text_ids(
+    state: AggregationState, keys: Int64s, cells: Int64s, listed: list[Int64s]
+) -> list[tuple[Int64s, Any, int]]:
     """Return where ids of byte strings are: the part, the rows, the column."""
     own_keys, own_fields, own_values = state.text_places()
     nulls = keys[:, len(state.key_types)]
@@ -156,7 +161,7 @@ def _fill_texts(
     n = len(offsets) - 1
     fits = n >= 0 and offsets[0] == 0 and offsets[-1] == len(text) and bool((np.diff(offsets) >= 0).all())
     require(fits, "groups: byte strings do not fit their offsets")
-    places = _texts(state, keys, cells, listed)
+    places = text_ids(state, keys, cells, listed)
     used = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in places)]))
     require(np.array_equal(used, np.arange(n)), "groups: other byte strings are used than are there")
     data = text if len(text) else np.zeros(1, np.uint8)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.conditions import evaluated
@@ -24,20 +26,25 @@ def _column(name: str, rows: pa.Table) -> Column:
     return rows.column(name)
 
 
+def _keys(query: Query) -> list[int]:
+    """Return the numbers of the group columns by which groups are dealt."""
+    assert query.aggregation is not None
+    names = [name for name, _ in query.aggregation.keys]
+    if query.ranking is None:
+        return list(range(len(names)))
+    # The groups that are ranked together meet: `by` names outputs, which may be group columns.
+    outputs = {name: name for name in names} if query.group_rows is None else query.group_rows.outputs
+    by = (outputs.get(name) for name in query.ranking.by)
+    return [names.index(name) for name in by if isinstance(name, str) and name in names]
+
+
 def _values(query: Query) -> list[Value]:
     """Return the columns that are equal in all results of a group, none if all results have to meet."""
-    ranking, aggregation = query.ranking, query.aggregation
-    if aggregation is None:
-        assert ranking is not None
+    if query.aggregation is None:
+        assert query.ranking is not None
         names = without_top(query).output_schema.names
-        return [partial(_column, name) for name in ranking.by if name in names]
-    keys = dict(aggregation.keys)
-    if ranking is not None:
-        # The groups that are ranked together meet: `by` names outputs, which may be group columns.
-        outputs = {name: name for name in keys} if query.group_rows is None else query.group_rows.outputs
-        by = (outputs.get(name) for name in ranking.by)
-        keys = {name: keys[name] for name in by if isinstance(name, str) and name in keys}
-    inputs = [aggregation.inputs[number] for number in keys.values()]
+        return [partial(_column, name) for name in query.ranking.by if name in names]
+    inputs = [query.aggregation.inputs[query.aggregation.keys[k][1]] for k in _keys(query)]
     return [
         partial(_column, argument.name) if argument.expression is None else partial(evaluated, argument.expression)
         for argument in inputs
@@ -52,6 +59,7 @@ class Deal:
 
     def __init__(self, query: Query, parts: int) -> None:
         self._values = _values(query)
+        self._keys = _keys(query) if query.aggregation is not None else []
         self.parts = parts if self._values else 1
 
     def pieces(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -70,6 +78,23 @@ class Deal:
             rows = taken(rows, np.setdiff1d(np.arange(len(rows)), failing))
             table = pa.Table.from_batches([rows])
             columns = [value(table) for value in self._values]
-        arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
-        keys = pa.RecordBatch.from_arrays([to_plain(array) for array in arrays], [str(k) for k in range(len(arrays))])
-        yield from dealt(row_hashes(keys), rows, self.parts)
+        yield from dealt(_hashes(columns), rows, self.parts)
+
+    def groups(self, columns: Sequence[Column], n: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Yield (part, numbers of groups) for n groups, given their group columns."""
+        if self.parts == 1:
+            yield 0, np.arange(n)
+            return
+        numbers = pa.RecordBatch.from_arrays([pa.array(np.arange(n))], ["number"])
+        parts: dict[int, list[npt.NDArray[np.int64]]] = defaultdict(list)
+        for part, piece in dealt(_hashes([columns[k] for k in self._keys]), numbers, self.parts):
+            parts[part].append(piece.column(0).to_numpy())
+        for part, pieces in parts.items():
+            yield part, np.concatenate(pieces)
+
+
+def _hashes(columns: Sequence[Column]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each row of some columns, which is the same in each process and for each way to write a type."""
+    arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    keys = pa.RecordBatch.from_arrays([to_plain(array) for array in arrays], [str(k) for k in range(len(arrays))])
+    return row_hashes(keys)

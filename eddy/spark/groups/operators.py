@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from eddy.aggregates.groups import Groups
+from eddy.aggregates.groups import Groups, GroupsCommit
 from eddy.aggregates.windows import NEVER
 from eddy.query.query import Query
 from eddy.query.result_key import result_key
@@ -24,6 +24,7 @@ from eddy.results.results import OP
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.first_rows import TIE, by_content
+from eddy.spark.groups.partial import PartialGroups
 from eddy.spark.partitioning.engine import JoinOutput
 from eddy.streams.windows import Rows
 from eddy.tops.modes import lasting, mode_of, parted
@@ -60,6 +61,12 @@ class ResultOperator(Protocol):
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """Take the results of a batch, None without results, and the watermark after it."""
 
+    def partial(self) -> PartialGroups | None:
+        """Return groups of no results yet, None if the operator takes results only."""
+
+    def follow_groups(self, taken: PartialGroups, watermark: int | None) -> Followed:
+        """Take the results of a batch as groups; see `follow`."""
+
     def to_parts(self) -> Plain:
         """Return all from which `load_parts` resumes."""
 
@@ -81,8 +88,10 @@ class WindowGroups:
     """
 
     def __init__(self, query: Query, after: int | None) -> None:
-        self._after = after
+        self._query = query
         self._groups = Groups(query, "append", False, Allowance())
+        if after is not None:
+            self._groups.give_only(lambda starts: starts > after)
         self.rows, self.schema = as_rows(query.row_schema, None).schema, query.output_schema
         self._tops = None
         if query.ranking is not None:
@@ -98,11 +107,17 @@ class WindowGroups:
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
-        joined, after = as_rows(self.rows, rows), self._after
-        if after is None:
-            group_rows, commit = self._groups.follow(joined, watermark, False)
-        else:
-            group_rows, _, commit = self._groups.follow_windows(joined, watermark, False, lambda starts: starts > after)
+        return self._given(*self._groups.follow(as_rows(self.rows, rows), watermark, False))
+
+    def partial(self) -> PartialGroups | None:
+        """See `ResultOperator`."""
+        return PartialGroups(self._query)
+
+    def follow_groups(self, taken: PartialGroups, watermark: int | None) -> Followed:
+        """See `ResultOperator`."""
+        return self._given(*self._groups.follow_groups(taken.groups, watermark))
+
+    def _given(self, group_rows: pa.Table, commit: GroupsCommit) -> Followed:
         self._groups.settle(commit)
         if self._tops is not None:
             group_rows, _ = self._tops.follow(group_rows, False)
@@ -123,7 +138,8 @@ class ChangingGroups:
     """
 
     def __init__(self, query: Query) -> None:
-        self._groups = Groups(query, "changelog", False, Allowance())
+        self._query = query
+        self._groups = Groups(query, "changelog", False, Allowance(), lasting=not ends(query))
         rows = query.row_schema
         given = rows.insert(0, pa.field(OP, pa.string(), False)) if ends(query) else rows
         self.rows = as_rows(given, None).schema
@@ -136,7 +152,17 @@ class ChangingGroups:
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """See `ResultOperator`."""
         # Whatever their order, results that move from one key group to another end as often as they begin.
-        changes, commit = self._groups.follow(as_rows(self.rows, rows), None, False)
+        return self._changed(*self._groups.follow(as_rows(self.rows, rows), None, False))
+
+    def partial(self) -> PartialGroups | None:
+        """See `ResultOperator`."""
+        return None if self._groups.state.layout.retracts else PartialGroups(self._query)
+
+    def follow_groups(self, taken: PartialGroups, watermark: int | None) -> Followed:
+        """See `ResultOperator`."""
+        return self._changed(*self._groups.follow_groups(taken.groups, None))
+
+    def _changed(self, changes: pa.Table, commit: GroupsCommit) -> Followed:
         self._groups.settle(commit)
         if self._tops is not None:
             changes, ranked = self._tops.follow(changes, False)
@@ -184,6 +210,14 @@ class RankedResults:
         ranked, commit = self._tops.follow(given.append_column(TIE, pa.array(numbers)), False)
         self._tops.settle(commit)
         return Followed(ranked)
+
+    def partial(self) -> PartialGroups | None:
+        """See `ResultOperator`."""
+        return None
+
+    def follow_groups(self, taken: PartialGroups, watermark: int | None) -> Followed:
+        """Raise NotImplementedError: there are no groups."""
+        raise NotImplementedError
 
     def to_parts(self) -> Plain:
         """See `ResultOperator`."""

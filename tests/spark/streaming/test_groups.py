@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.copies import COPY
 from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.worker.operator_files import GROUPS
 from tests.cases import text_rows
 from tests.spark.streaming.jobs import Inputs, newest_manifest, results, run
 
@@ -99,6 +102,49 @@ def test_windows_are_given_once_over_restarts(spark: SparkSession, tmp_path: Pat
     assert len(results(tmp_path / "out")) > 5
     # Files of groups that no kept manifest names are gone.
     assert {path.name.removesuffix(COPY) for path in group_files(tmp_path / "state")} <= named_files(tmp_path / "state")
+
+
+def test_many_results_travel_as_their_groups(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.schema([("k", pa.int64()), ("g", pa.int64()), ("x", pa.float64())])
+    streams = [eddy.Stream(name, rows) for name in "RS"]
+    sums = {"n": agg.count(), "total": agg.sum("S.x"), "most": agg.max("R.x")}
+    query = eddy.Query(streams, ["R.k = S.k"], group_by=["R.g"], aggregates=sums)
+    inputs, chance = Inputs(tmp_path / "in", R=rows, S=rows), random.Random(8)
+
+    def drawn(n: int, keys: int, groups: int) -> list[dict[str, Any]]:
+        draw = chance.randrange
+        return [{"k": draw(keys), "g": draw(groups), "x": chance.choice([0.1, -2.5, 1e17])} for _ in range(n)]
+
+    def logged() -> list[bool]:
+        """Return of the newest files in the log whether a part has groups in place of results."""
+        parts = newest_manifest(tmp_path / "state").operators[""].parts
+        files = {(number, part.files[-1]) for number, part in enumerate(parts) if len(part.files) > 1}
+        whole = {name: GROUPS.unpack((tmp_path / "state" / "log" / name).read_bytes()) for _, name in files}
+        return [whole[name].part("parts").part(str(number)).flag("merged") for number, name in files]
+
+    for size, groups, wanted in (((3000, 60, 3000), 3000, set()), ((40, 1, 8), 8, {True}), ((30, 60, 50), 50, {False})):
+        inputs.add_together({"R": drawn(*size), "S": drawn(60 if groups != 8 else 15_000, size[1], 1)})
+        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+        if wanted:
+            assert wanted <= set(logged())
+    net: Counter[tuple[Any, ...]] = Counter()
+    for op, *row in pq.read_table(tmp_path / "out").select(["op", "R.g", *sums]).to_pandas().itertuples(index=False):
+        net[tuple(row)] += -1 if op in ("-D", "-U") else 1
+    of_key: dict[int, Counter[float]] = defaultdict(Counter)
+    for row in inputs.rows("S"):
+        of_key[row["k"]][row["x"]] += 1
+    groups_of: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in inputs.rows("R"):
+        if row["k"] in of_key:
+            groups_of[row["g"]].append(row)
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for g, members in groups_of.items():
+        values = [(x, count) for row in members for x, count in of_key[row["k"]].items()]
+        # Sums are exact: they are rounded once.
+        total = float(sum((Fraction(x) * count for x, count in values), Fraction(0)))
+        expected[g, sum(count for _, count in values), total, max(row["x"] for row in members)] = 1
+    assert +net == expected
+    assert sum(row[1] for row in expected) > 600_000
 
 
 class Fails(Sink):

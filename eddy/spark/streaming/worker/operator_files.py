@@ -3,9 +3,9 @@
     000000000007-groups-…        of batch 7 and one task: per part its groups, or the results that it took
     000000000007-groups-…-copy   the same; without an object store only
 
-Groups that are more than the results of a batch are not written after each one: the file has the results instead, until
-those since the last groups take as many bytes as these groups did. So what is written is proportional to the results,
-and a start reads at most twice the groups.
+Groups that are more than the results of a batch are not written after each one: the file has the results instead, or
+the groups of these results alone, until those since the last groups take as many bytes as these groups did. So what is
+written is proportional to the results, and a start reads at most twice the groups.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.groups.operators import ResultOperator
+from eddy.spark.groups.partial import PartialGroups
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.copies import COPY, read_twice, write_twice
 from eddy.spark.streaming.state.locations import Locations
@@ -62,16 +63,18 @@ class OperatorFile:
         self._name = f"{batch_name(batch)}-groups-{uuid.uuid4().hex}"
         self._parts: dict[str, Plain] = {}
 
-    def add(self, number: int, before: PartState, operator: ResultOperator, rows: pa.Table) -> PartState:
+    def add(
+        self, number: int, before: PartState, operator: ResultOperator, taken: pa.Table | PartialGroups
+    ) -> PartState:
         """Add the state of a part after the batch; return it.
 
         before  the state before the batch
-        rows    the results that the part took
+        taken   the results that the part took, or their groups
         """
-        files, whole, since = before.files, before.whole, before.since + rows.nbytes
+        nbytes = taken.nbytes if isinstance(taken, pa.Table) else len(GROUPS.pack(taken.to_parts()))
+        files, whole, since = before.files, before.whole, before.since + nbytes
         if files and since <= whole and len(files) <= MOST_LOGGED:
-            batches = (part.columns for part in rows.to_batches())
-            self._parts[str(number)] = {"rows": write_rows(operator.rows, batches, "results", StreamingStateError)}
+            self._parts[str(number)] = _logged(operator, taken)
             return PartState((*files, self._name), operator.due, whole, since)
         parts = {"groups": operator.to_parts()}
         self._parts[str(number)] = parts
@@ -111,6 +114,12 @@ class OperatorFiles:
                 part = parts.part(str(number))
                 if not k:
                     operator.load_parts(part.part("groups"), watermark)
+                elif part.flag("merged"):
+                    taken = operator.partial()
+                    part.require(taken is not None, "groups of results that are taken back")
+                    assert taken is not None
+                    taken.merge(part.part("groups"))
+                    operator.follow_groups(taken, watermark)
                 else:
                     rows = pa.Table.from_batches(part.batches("rows", operator.rows, MOST), operator.rows)
                     operator.follow(rows, watermark, batch)
@@ -151,6 +160,14 @@ def _parsed(query: str, name: str, data: bytes) -> tuple[int, int | None, Parts]
     if header["query"] != query or not name.startswith(batch_name(batch)):
         raise StreamingStateError(f"it has groups of query {header['query']!r} after batch {batch}")
     return batch, watermark, parts.part("parts")
+
+
+def _logged(operator: ResultOperator, taken: pa.Table | PartialGroups) -> Plain:
+    """Return what a part took in a batch, as plain values."""
+    if isinstance(taken, PartialGroups):
+        return {"merged": True, "groups": taken.to_parts()}
+    batches = (part.columns for part in taken.to_batches())
+    return {"merged": False, "rows": write_rows(operator.rows, batches, "results", StreamingStateError)}
 
 
 def _copy_of(path: Path) -> Path:

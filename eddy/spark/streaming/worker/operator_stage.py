@@ -11,7 +11,8 @@ count once, with its rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import process_time
@@ -21,24 +22,34 @@ import pyarrow as pa
 from eddy.query.query import Query
 from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.deal import Deal
-from eddy.spark.groups.operators import operator_of
+from eddy.spark.groups.operators import Followed, ResultOperator, operator_of
+from eddy.spark.groups.partial import PartialGroups
 from eddy.spark.streaming.state.manifest import Manifest, OutputFile, PartState
 from eddy.spark.streaming.state.recovery import read_manifest
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.failed_rows import FailedRows
+from eddy.spark.streaming.worker.operator_files import GROUPS as FILE
 from eddy.spark.streaming.worker.operator_files import HeldPart, OperatorFile, OperatorFiles
 from eddy.spark.streaming.worker.output_files import ROW_GROUP_BYTES, ResultFile
-from eddy.spark.streaming.worker.peers import RESULTS, Peers
+from eddy.spark.streaming.worker.peers import GROUPS, RESULTS, Peers
 from eddy.spark.streaming.worker.tasks import OperatorReport, OperatorsTask, OperatorTask, PartitionReport
 from eddy.spark.types import spark_schema
 
+_PACKED = pa.schema([pa.field("groups", pa.large_binary(), False)])
+"""The schema of a message with groups."""
+
 
 class DealtResults:
-    """Takes results of a join, and sends them to the parts of its operator."""
+    """Takes results of a join, and sends them to the parts of its operator, or their groups if these are far fewer."""
 
     def __init__(self, peers: Peers, exchange: int, code: int, task: OperatorTask, query: Query) -> None:
         self._peers, self._exchange, self._code, self._places = peers, exchange, code, task.places
-        self._deal, self._schema = Deal(query, len(task.places)), operator_of(query).rows
+        operator = operator_of(query)
+        self._deal, self._schema, self._groups = Deal(query, len(task.places)), operator.rows, operator.partial()
+        self._sample: list[pa.Table] = []
+        self._pays: bool | None = None
+        self.failed: list[pa.RecordBatch] = []
+        """Rows of `eddy.results.failed_rows.FAILED`: results that have no group."""
         self._few: list[pa.Table] = []
         self._bytes = 0
         self.rows = 0
@@ -51,22 +62,71 @@ class DealtResults:
             self._few.append(results)
             self._bytes += results.nbytes
             if self._bytes >= ROW_GROUP_BYTES:
-                self._send()
+                self._pass_on()
 
-    def _send(self) -> None:
+    def _pass_on(self) -> None:
+        """Let results that wait join their groups, or send them; the first ones decide."""
         waiting, self._few, self._bytes = pa.concat_tables(self._few), [], 0
-        for batch in as_rows(self._schema, waiting).combine_chunks().to_batches():
+        if self._groups is None:
+            self._send(waiting)
+            return
+        self.failed += self._groups.add(waiting)
+        if self._pays is None:
+            self._sample.append(waiting)
+            self._pays = self._groups.pays
+            if self._pays is not None:
+                self._decide(self._pays)
+
+    def _decide(self, pays: bool) -> None:
+        """Go on with groups if these pay; otherwise send the results so far, which have been grouped for nothing."""
+        sample, self._sample = self._sample, []
+        if not pays:
+            self._groups, self.failed = None, []
+            for results in sample:
+                self._send(results)
+
+    def _send(self, results: pa.Table) -> None:
+        for batch in as_rows(self._schema, results).combine_chunks().to_batches():
             for part, piece in self._deal.pieces(batch):
                 self._peers.send(self._exchange, self._places[part], RESULTS, self._code, -1 - part, piece)
 
     def flush(self) -> None:
         """Send what is left."""
+        if self._pays is None:  # so few results cost less than their groups
+            self._decide(False)
         if self._few:
-            self._send()
+            self._pass_on()
+        if self._groups is not None:
+            for part, groups in self._groups.pieces(self._deal):
+                packed = pa.RecordBatch.from_arrays([pa.array([FILE.pack(groups)], pa.large_binary())], schema=_PACKED)
+                self._peers.send(self._exchange, self._places[part], GROUPS, self._code, -1 - part, packed)
 
     def close(self) -> list[OutputFile]:
         """Return no files: the results go on when all joins of the task have ended."""
         return []
+
+
+@dataclass
+class _Came:
+    """What came for a part: results, and groups of others as bytes."""
+
+    results: list[pa.RecordBatch] = field(default_factory=list)
+    groups: list[bytes] = field(default_factory=list)
+
+    def taken_by(
+        self, operator: ResultOperator, watermark: int | None, batch: int
+    ) -> tuple[pa.Table | PartialGroups, Followed]:
+        """Let an operator take it; return it in one piece, and the rows that follow."""
+        rows = pa.Table.from_batches(self.results, operator.rows)
+        if not self.groups:
+            return rows, operator.follow(rows, watermark, batch)
+        taken = operator.partial()
+        assert taken is not None
+        failed = taken.add(rows)
+        for packed in self.groups:
+            taken.merge(FILE.unpack(packed))
+        followed = operator.follow_groups(taken, watermark)
+        return taken, followed._replace(failed=(*failed, *followed.failed))
 
 
 class OperatorStage:
@@ -88,24 +148,32 @@ class OperatorStage:
         """Send the results that are left, take those of the parts of this task, and return the rows that follow."""
         report, failed = PartitionReport(), FailedRows()
         began = process_time()
-        for outlet in self.outlets.values():
+        for operator in self._task.operators:
+            outlet = self.outlets[operator.key]
             outlet.flush()
+            self._note_failed(operator, outlet.failed, failed)
         self._peers.end(self._exchange)
-        results: dict[tuple[int, int], list[pa.RecordBatch]] = defaultdict(list)
+        came: dict[tuple[int, int], _Came] = defaultdict(_Came)
         schemas = [operator_of(self._engines.above(operator.key)).rows for operator in self._task.operators]
         for parcel in self._peers.receive(self._exchange):
-            results[parcel.code, -1 - parcel.node].append(parcel.batch(schemas[parcel.code]))
+            of_part = came[parcel.code, -1 - parcel.node]
+            if parcel.kind == GROUPS:
+                of_part.groups.append(parcel.batch(_PACKED).column(0)[0].as_py())
+            else:
+                of_part.results.append(parcel.batch(schemas[parcel.code]))
         for code, operator in enumerate(self._task.operators):
-            of_parts = {part: batches for (of, part), batches in results.items() if of == code}
+            of_parts = {part: taken for (of, part), taken in came.items() if of == code}
             report.operators[operator.key] = self._follow(operator, of_parts, failed)
         self._peers.let_go(self._exchange)
         report.late = failed.write(self._engines.locations, self._task.batch)
         report.cpu_s = process_time() - began
         return report
 
-    def _follow(
-        self, task: OperatorTask, results: Mapping[int, list[pa.RecordBatch]], failed: FailedRows
-    ) -> OperatorReport:
+    def _note_failed(self, task: OperatorTask, rows: Sequence[pa.RecordBatch], failed: FailedRows) -> None:
+        if self._engines.above(task.key).failed != "count":
+            failed.add(rows, task.name.rpartition("/")[0] or None)
+
+    def _follow(self, task: OperatorTask, came: Mapping[int, _Came], failed: FailedRows) -> OperatorReport:
         """Let the parts of an operator in this task take their results."""
         query, locations, batch = self._engines.above(task.key), self._engines.locations, self._task.batch
         if self._task.forget:
@@ -122,7 +190,7 @@ class OperatorStage:
                 held = None
             if place != self._number:
                 continue
-            if part not in results and part not in task.due:
+            if part not in came and part not in task.due:
                 if held is not None:
                     held.token = task.after
                 continue
@@ -130,12 +198,10 @@ class OperatorStage:
                 held = HeldPart(operator_of(query, task.since), self._state(task, part))
                 saved.fill(part, held.state, held.operator)
             held.token, parts[part] = None, held
-            rows = pa.Table.from_batches(results.get(part, []), held.operator.rows)
-            followed = held.operator.follow(rows, self._task.watermark, batch)
+            taken, followed = came.get(part, _Came()).taken_by(held.operator, self._task.watermark, batch)
             out.write(followed.rows)
-            if query.failed != "count":
-                failed.add(followed.failed, task.name.rpartition("/")[0] or None)
-            held.state = report.parts[part] = file.add(part, held.state, held.operator, rows)
+            self._note_failed(task, followed.failed, failed)
+            held.state = report.parts[part] = file.add(part, held.state, held.operator, taken)
             held.token = task.after
         file.write()
         report.rows, report.files, report.repairs = out.rows, out.close(), saved.repairs

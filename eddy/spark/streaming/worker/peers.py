@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from eddy.spark.streaming.worker.meeting import Seat, TurnedAwayError, connection_of, turned_away
 
-ROWS, BASE, TUPLES, RESULTS, END = range(5)
-"""Kinds of messages: rows of the micro-batch, rows of earlier ones, intermediate tuples, results for operators, end of
-the exchange."""
+ROWS, BASE, TUPLES, RESULTS, GROUPS, END = range(6)
+"""Kinds of messages: rows of the micro-batch, rows of earlier ones, intermediate tuples; results for operators, groups
+of such results; end of the exchange."""
 _HEADER = struct.Struct("<iiii")
 _LOOK_S = 0.5
 """Seconds after which a waiting task checks again whether the driver still waits for it."""
@@ -40,9 +40,10 @@ _LOOK_S = 0.5
 class Parcel(NamedTuple):
     """Rows or tuples that a node of this task has received.
 
-    kind   ROWS, BASE, TUPLES or RESULTS
-    code   number of the stream and class, or of the head, of the rows or tuples; of results, that of their operator
-    node   number of the node; of results, -1 - the number of the part
+    kind   ROWS, BASE, TUPLES, RESULTS or GROUPS
+    code   number of the stream and class, or of the head, of the rows or tuples; of results and groups, that of their
+           operator
+    node   number of the node; of results and groups, -1 - the number of the part
     rows   the record batch if this task sent it; otherwise the body of the record batch
     """
 
