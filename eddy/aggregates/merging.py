@@ -37,15 +37,15 @@ def merged_change(state: AggregationState, other: AggregationState, always: bool
     if always and not len(keys):
         keys, cells = np.zeros((1, state.words), np.int64), np.zeros((1, layout.fields), np.int64)
     n = len(keys)
-    found, old = state.before(keys)
+    places, old = state.before(keys)
     nothing = [(np.zeros((0, values.width), np.int64), np.zeros(0, np.int64)) for values in state.values]
     both = np.concatenate([np.arange(n), np.arange(n)])
     new = layout.merged(np.concatenate([old, cells]), both, n, nothing, state.texts)
     changes = []
     for rows, values in zip(listed, state.values, strict=True):
         words, numbers, counts = (np.ascontiguousarray(part) for part in (rows[:, 1:-1], rows[:, 0], rows[:, -1]))
-        changes.append(values.change(words, numbers, counts, found))
-    return state.followed(keys, found, old, new, changes, always)
+        changes.append(values.change(words, numbers, counts, places))
+    return state.followed(keys, places, old, new, changes, always)
 
 
 def _translate(

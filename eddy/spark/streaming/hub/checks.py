@@ -71,7 +71,7 @@ def check_stop(name: str, query: Query, below: HubJoin) -> None:
 def check_stateless(name: str, how: str, *joins: HubJoin, always: bool = False) -> None:
     """Raise InputError for a change that needs two versions at a time, or old rows, where there are none.
 
-    always   whether one of the queries is known to have an operator on the driver
+    always   whether one of the queries is known to have an operator above its join
     """
     if how == "immediate":
         return

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from eddy.results.failed_rows import FAILED
-from eddy.spark.partitioning.engine import as_spark
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.output_files import write_set_aside
-from eddy.spark.types import spark_schema
 
 FAILED_OF_QUERY = pa.schema([pa.field("query", pa.string()), *FAILED])
 """The columns of failed rows: those of a runtime, and in a hub the name of the query."""
@@ -31,10 +29,6 @@ class FailedRows:
             if batch.num_rows:
                 names = pa.array([query] * batch.num_rows, pa.string())
                 self._rows.append(pa.RecordBatch.from_arrays([names, *batch.columns], schema=FAILED_OF_QUERY))
-
-    def table(self) -> pa.Table:
-        """Return the failed rows in Spark's types."""
-        return as_spark(pa.Table.from_batches(self._rows, FAILED_OF_QUERY), spark_schema(FAILED_OF_QUERY))
 
     def write(self, locations: Locations, batch: int) -> list[OutputFile]:
         """Write a file; without failed rows, write no file."""

@@ -18,7 +18,6 @@ from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.types import spark_schema
 from eddy.storage.durable import make_directories, private_opener, sync_directory
-from eddy.storage.seal import digest
 
 ROW_GROUP_BYTES = 1 << 20
 """Bytes of results that are written together."""
@@ -29,8 +28,6 @@ class ResultFile:
 
     staging   directory of the file; None = results are only counted
     keep      puts the durable file where the driver finds it (`Locations.keep`)
-    of        what the rows follow from: another attempt with the same text writes the same file again; None = each
-              attempt has a file of its own
     """
 
     def __init__(
@@ -39,10 +36,9 @@ class ResultFile:
         partition: int,
         schema: pa.Schema,
         keep: Callable[[Path], None] | None,
-        of: str | None = None,
     ) -> None:
         self._staging, self._keep = staging, keep
-        self._name = result_name(partition, of)
+        self._name = f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
         self._few: list[pa.Table] = []
@@ -80,12 +76,6 @@ class ResultFile:
         if self._keep is not None:
             self._keep(self._staging / self._name)
         return [entry]
-
-
-def result_name(partition: int, of: str | None = None) -> str:
-    """Return the name of the result file of a task; `of` as in `ResultFile`."""
-    digits = uuid.uuid4().hex if of is None else digest(of.encode()).hex()
-    return f"part-{partition:05d}-{digits}.parquet"
 
 
 def write_late(locations: Locations, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
