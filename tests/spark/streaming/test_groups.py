@@ -124,7 +124,9 @@ def test_many_results_travel_as_their_groups(spark: SparkSession, tmp_path: Path
 
     for size, groups, wanted in (((3000, 60, 3000), 3000, set()), ((40, 1, 8), 8, {True}), ((30, 60, 50), 50, {False})):
         inputs.add_together({"R": drawn(*size), "S": drawn(60 if groups != 8 else 15_000, size[1], 1)})
-        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+        running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+        # The results are 5 MB and more; without more than one task, none of them goes to another one.
+        assert sum(running.batches()["shipped_bytes"].to_pylist()) < 500_000
         if wanted:
             assert wanted <= set(logged())
     net: Counter[tuple[Any, ...]] = Counter()

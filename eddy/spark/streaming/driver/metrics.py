@@ -111,7 +111,8 @@ BATCHES = pa.schema(
 """Metrics of a micro-batch.
 
 placement      "grid", one round over the key groups, or "hops"
-shipped_bytes  rows and intermediate tuples that tasks sent to each other; 0 in the grid
+shipped_bytes  rows, intermediate tuples, and results for groups that tasks sent to each other; 0 in the grid without
+               groups
 groups         key groups with rows, or with rows that had waited, or the nodes of a batch in hops; live, mapped and
                loaded: those whose engine or copies were in memory, in a file, or had to be loaded from the log; the
                others are new

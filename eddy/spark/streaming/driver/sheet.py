@@ -33,7 +33,7 @@ _COUNTERS = {
     "late": "Late rows since the start",
     "results": "Results since the start",
     "log_bytes": "Bytes written to the log since the start",
-    "shipped_bytes": "Bytes of rows and intermediate tuples that tasks sent to each other since the start",
+    "shipped_bytes": "Bytes of rows, tuples and results for groups that tasks sent to each other since the start",
     "live": "Joins of a key group whose engine was in memory, since the start",
     "mapped": "Joins of a key group whose engine was mapped from a file since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",

@@ -140,7 +140,11 @@ class RunTask:
         else:
             assert peers is not None
             reports = [HopJoinTask(engines, peers, number, work.hops, rows, stage).run()]
-        return reports if stage is None else [*reports, stage.run()]
+        if stage is None or peers is None:
+            return reports
+        last = stage.run()
+        last.shipped = peers.sent - sum(report.shipped for report in reports)
+        return [*reports, last]
 
 
 def partition_join(
