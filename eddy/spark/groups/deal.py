@@ -60,7 +60,19 @@ class Deal:
     def __init__(self, query: Query, parts: int) -> None:
         self._values = _values(query)
         self._keys = _keys(query) if query.aggregation is not None else []
+        self._query = query
         self.parts = parts if self._values else 1
+
+    def __str__(self) -> str:
+        if not self._values:
+            return "all results meet in one task"
+        aggregation, ranking = self._query.aggregation, self._query.ranking
+        if aggregation is not None:
+            names = [aggregation.keys[k][0] for k in self._keys]
+        else:
+            assert ranking is not None
+            names = list(ranking.by)
+        return f"results are dealt to the tasks by {', '.join(names)}"
 
     def pieces(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (part, results) in pieces. Results whose group cannot be computed go to part 0, where they fail."""

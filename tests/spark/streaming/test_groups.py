@@ -149,6 +149,18 @@ def test_many_results_travel_as_their_groups(spark: SparkSession, tmp_path: Path
     assert sum(row[1] for row in expected) > 600_000
 
 
+@pytest.mark.parametrize("kind", ["windows", "changelog"])
+def test_a_first_batch_in_which_nothing_joins(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    ends: dict[str, Any] = {"group_window": eddy.Tumbling(5)} if kind == "windows" else {"expiry": "final"}
+    query = eddy.Query(STREAMS, ["R.k = S.k"], group_by=["R.name"], aggregates=FUNCTIONS, **ends)
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    for k in (None, 1):
+        rows = [{"k": k, "name": "a", "x": 1.0, "t": t} for t in (3, 50 if k else 3)]
+        inputs.add_together(dict.fromkeys("RS", rows))
+        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", transport="rows")
+    assert len(results(tmp_path / "out")) == 1
+
+
 class Fails(Sink):
     """Keeps rows by batch, and fails in one batch before or after it has kept them."""
 
@@ -249,4 +261,4 @@ def test_what_a_stream_cannot_give_names_what_it_can(spark: SparkSession, tmp_pa
     with pytest.raises(SparkJoinError, match="placement= places the joins of several streams"):
         join(single, batch, placement="hops")
     joined = join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state")
-    assert "aggregates: of all results of a batch, on the driver" in joined.explain()
+    assert "aggregates: results are dealt to the tasks by " in joined.explain()

@@ -156,7 +156,7 @@ def test_another_top_needs_a_new_checkpoint(spark: SparkSession, tmp_path: Path)
     inputs.add_together({name: rows(random.Random(1), 0) for name in "AB"})
     run(STREAMS["endless"], inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     query = eddy.Query(ENDLESS, ON, top=eddy.Top(1, "A.k", ["A.v + B.v desc", "A.v", "B.v"]))
-    assert "top: of all results of a batch, on the driver" in explain(
+    assert "top: results are dealt to the tasks by " in explain(
         query, inputs.frames(spark), checkpoint=tmp_path / "state"
     )
     with pytest.raises(eddy.spark.StreamingStateError, match=r"these are groups of another query: .*start with a new"):

@@ -98,11 +98,12 @@ def operators_after(
     reports: Sequence[PartitionReport],
 ) -> dict[str, OperatorState]:
     """Return the states of the operators after a batch; without reports no task ran, and they are as before."""
-    if not reports:
-        return {operator.name: states[operator.name] for operator in above if operator.name in states}
     after = {}
     for operator, task in zip(above, tasks, strict=True):
         before = states.get(operator.name)
+        if before is not None and not reports:
+            after[operator.name] = before
+            continue
         parts = [PartState()] * len(task.places) if before is None else list(before.parts)
         for report in reports:
             for number, state in report.operators[task.key].parts.items() if task.key in report.operators else ():

@@ -16,6 +16,7 @@ from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.spark_version import limits_reads
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.deal import Deal
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
@@ -209,7 +210,7 @@ class StreamingJoin:
         if self.grouped is None:
             return text
         what = "top" if self.grouped.aggregation is None else "aggregates"
-        return f"{text}\n{what}: of all results of a batch, on the driver"
+        return f"{text}\n{what}: {Deal(self.grouped, settings.partitions)}"
 
     def _placed(self, newest: int | None) -> str:
         """Return a text on the placement with which the join would begin after its newest batch."""

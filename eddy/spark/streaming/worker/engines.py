@@ -84,7 +84,7 @@ class Holding:
     nbytes: int = 0
     copies: Mapping[NodeCopy, str] = field(default_factory=dict)
     policy: int = 0
-    parts: Mapping[str, Mapping[int, str | None]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 class Engines:

@@ -42,12 +42,12 @@ MOST_LOGGED = 50
 class HeldPart:
     """A part of an operator in the memory of a worker.
 
-    token  names the state; None while the part changes
+    token  names the state; "" for one that no manifest has named yet
     """
 
     operator: ResultOperator
     state: PartState = field(default_factory=PartState)
-    token: str | None = None
+    token: str = ""
 
 
 class OperatorFile:

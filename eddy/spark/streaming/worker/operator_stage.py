@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from time import process_time
 
 import pyarrow as pa
 
@@ -147,7 +146,6 @@ class OperatorStage:
     def run(self) -> PartitionReport:
         """Send the results that are left, take those of the parts of this task, and return the rows that follow."""
         report, failed = PartitionReport(), FailedRows()
-        began = process_time()
         for operator in self._task.operators:
             outlet = self.outlets[operator.key]
             outlet.flush()
@@ -166,7 +164,6 @@ class OperatorStage:
             report.operators[operator.key] = self._follow(operator, of_parts, failed)
         self._peers.let_go(self._exchange)
         report.late = failed.write(self._engines.locations, self._task.batch)
-        report.cpu_s = process_time() - began
         return report
 
     def _note_failed(self, task: OperatorTask, rows: Sequence[pa.RecordBatch], failed: FailedRows) -> None:
@@ -182,7 +179,7 @@ class OperatorStage:
         saved = OperatorFiles(locations, task.name)
         file = OperatorFile(locations, batch, task.name, self._task.watermark)
         out = ResultFile(task.staging, self._number, spark_schema(operator_of(query).schema), locations.keep)
-        report = OperatorReport()
+        report, changed = OperatorReport(), dict[int, HeldPart]()
         for part, place in enumerate(task.places):
             held = parts.get(part)
             if held is not None and (place != self._number or held.token != task.before):
@@ -197,13 +194,15 @@ class OperatorStage:
             if held is None:
                 held = HeldPart(operator_of(query, task.since), self._state(task, part))
                 saved.fill(part, held.state, held.operator)
-            held.token, parts[part] = None, held
+            parts.pop(part, None)  # after an error, the next attempt loads it
             taken, followed = came.get(part, _Came()).taken_by(held.operator, self._task.watermark, batch)
             out.write(followed.rows)
             self._note_failed(task, followed.failed, failed)
             held.state = report.parts[part] = file.add(part, held.state, held.operator, taken)
-            held.token = task.after
+            changed[part] = held
         file.write()
+        for part, held in changed.items():
+            held.token, parts[part] = task.after, held
         report.rows, report.files, report.repairs = out.rows, out.close(), saved.repairs
         return report
 
