@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.aggregates.state import AggregationState, GroupChange
-from eddy.aggregates.storage import text_ids
+from eddy.aggregates.storage import copied, text_ids
 
 Int64s = npt.NDArray[np.int64]
 
@@ -21,16 +21,7 @@ def merged_change(state: AggregationState, other: AggregationState, always: bool
     always   the one group of a query without group columns is there without results, too
     """
     assert not state.layout.retracts
-    slots = other.groups.slots
-    keys, cells = other.groups.keys[slots], other.groups.cells[slots]
-    place = np.full(other.groups.capacity, -1, np.int64)
-    place[slots] = np.arange(len(slots))
-    listed = []
-    for values in other.values:
-        value_slots = values.directory.slots
-        rows = np.column_stack([values.directory.keys[value_slots], values.directory.cells[value_slots]])
-        rows[:, 0] = place[rows[:, 0]]
-        listed.append(rows)
+    keys, cells, listed = copied(other, other.groups.slots)
     _translate(state, other, keys, cells, listed)
     layout = state.widened(state.layout.covering(other.layout.sums))
     cells = other.layout.moved(cells, layout)

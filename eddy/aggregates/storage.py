@@ -40,8 +40,18 @@ def contents(state: AggregationState, slots: Int64s | None = None) -> Plain:
     slots   of the groups, None = of all
     """
     layout = state.layout
-    slots = state.groups.slots if slots is None else slots
-    keys, cells = state.groups.keys[slots], state.groups.cells[slots]
+    keys, cells, listed = copied(state, state.groups.slots if slots is None else slots)
+    texts = text_ids(state, keys, cells, listed)
+    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in texts)]))
+    for part, rows, k in texts:
+        part[rows, k] = np.searchsorted(ids, part[rows, k])
+    offsets, text = state.texts.read(ids)
+    sums = [[total.base, total.limbs] for total in layout.sums.values()]
+    return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
+
+
+def copied(state: AggregationState, slots: Int64s) -> tuple[Int64s, Int64s, list[Int64s]]:
+    """Return copies of the keys, the cells and the values of some groups, with the ids of `state` for byte strings."""
     place = np.full(state.groups.capacity, -1, np.int64)
     place[slots] = np.arange(len(slots))
     listed = []
@@ -50,13 +60,7 @@ def contents(state: AggregationState, slots: Int64s | None = None) -> Plain:
         rows = np.column_stack([values.directory.keys[value_slots], values.directory.cells[value_slots]])
         rows[:, 0] = place[rows[:, 0]]
         listed.append(rows[rows[:, 0] >= 0])
-    texts = text_ids(state, keys, cells, listed)
-    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in texts)]))
-    for part, rows, k in texts:
-        part[rows, k] = np.searchsorted(ids, part[rows, k])
-    offsets, text = state.texts.read(ids)
-    sums = [[total.base, total.limbs] for total in layout.sums.values()]
-    return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
+    return state.groups.keys[slots], state.groups.cells[slots], listed
 
 
 def text_ids(
