@@ -29,8 +29,16 @@ def _family(kind: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
 
 def first_line(problem: BaseException) -> str:
     """Return the first line of an error, or its type if it has no text; errors of Spark go on with traces."""
-    lines = str(problem).strip().splitlines()
+    lines = _text(problem).strip().splitlines()
     return lines[0] if lines else type(problem).__name__
+
+
+def _text(problem: BaseException) -> str:
+    """Return the text of an error, "" if it has none any more: that of an error of Java is in Spark's process."""
+    try:
+        return str(problem)
+    except Exception:  # py4j has no common class for what it raises if this process has ended
+        return ""
 
 
 _LAST_LINE = re.compile(r"^(?:stairs|eddy)[\w.]*\.(\w+): (.*)$", re.MULTILINE)
@@ -47,7 +55,7 @@ def error_of_worker(problem: BaseException) -> EddyError | None:
     if isinstance(problem, EddyError):
         return problem
     family = {kind.__name__: kind for kind in _family()}
-    lines = [line for line in _LAST_LINE.findall(str(problem)) if line[0] in family]
+    lines = [line for line in _LAST_LINE.findall(_text(problem)) if line[0] in family]
     if not lines:
         return None
     name, message = lines[-1]
