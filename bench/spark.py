@@ -160,11 +160,18 @@ def spark_triggers(
 ) -> list[float]:
     """Run Spark's own joins over a feed; return the seconds of each micro-batch with input. Without `out`, results are
     dropped."""
+    return spark_run(spark, lambda: spark_join(feed.frames(spark)), checkpoint, settings, out)
+
+
+def spark_run(
+    spark: SparkSession, made: Callable[[], DataFrame], checkpoint: Path, settings: str, out: Path | None
+) -> list[float]:
+    """Run a streaming DataFrame of Spark's own under some settings; see `spark_triggers`."""
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in SETTINGS[settings]}
     for name, value in SETTINGS[settings].items():
         spark.conf.set(name, value)
     try:
-        writer = spark_join(feed.frames(spark)).writeStream.trigger(availableNow=True)
+        writer = made().writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("append")
         writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
         return finish(writer.start(), data_only=True)

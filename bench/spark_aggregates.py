@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
-from bench.spark import BEST, KEYS, SCHEMA, SETTINGS, FileFeed, bench_session, finish
+from bench.spark import BEST, KEYS, SCHEMA, FileFeed, bench_session, finish, spark_run
 from eddy import Query, Range, Stream, Tumbling, agg
 
 if TYPE_CHECKING:
@@ -149,10 +149,7 @@ def _spark_windows(
     """Run Spark's own join and windows; return the seconds of each micro-batch with input."""
     from pyspark.sql import functions as f
 
-    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in SETTINGS[BEST]}
-    for name, value in SETTINGS[BEST].items():
-        spark.conf.set(name, value)
-    try:
+    def windows() -> DataFrame:
         left, right = (
             frame.select(
                 frame.key.alias(f"k{name}"), f.timestamp_seconds(frame.ts).alias(f"e{name}"), frame.val.alias(name)
@@ -165,17 +162,9 @@ def _spark_windows(
         groups = joined.groupBy(f.window("eS", f"{span} seconds"), joined.kR.alias("of")).agg(
             f.count("*").alias("n"), f.sum("S").alias("total")
         )
-        shown = groups.select("of", "n", "total", groups.window.end.cast("long").alias("window_end"))
-        writer = shown.writeStream.trigger(availableNow=True).outputMode("append")
-        writer = writer.option("checkpointLocation", str(Path(tempfile.mkdtemp(dir=folder)) / "checkpoint"))
-        writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
-        return finish(writer.start(), data_only=True)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
+        return groups.select("of", "n", "total", groups.window.end.cast("long").alias("window_end"))
+
+    return spark_run(spark, windows, Path(tempfile.mkdtemp(dir=folder)) / "checkpoint", BEST, out)
 
 
 def _beside_spark(point: Point, folder: Path, say: Say) -> list[Row]:

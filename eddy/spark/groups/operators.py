@@ -56,7 +56,7 @@ class ResultOperator(Protocol):
 
     @property
     def due(self) -> int | None:
-        """The watermark from which it gives rows without further results, None if there is none."""
+        """The watermark at which the operator gives rows without further results, None if no watermark does."""
 
     def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
         """Take the results of a batch, None without results, and the watermark after it."""

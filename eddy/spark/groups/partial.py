@@ -29,9 +29,9 @@ class PartialGroups:
         self._taken = 0
 
     @property
-    def pays(self) -> bool | None:
-        """Whether there are far fewer groups than results; None = not known yet."""
-        return None if self._taken < SAMPLE else WORTH * len(self.groups.state) <= self._taken
+    def pays(self) -> bool:
+        """Whether there are far fewer groups than results."""
+        return WORTH * len(self.groups.state) <= self._taken
 
     def add(self, results: pa.Table) -> tuple[pa.RecordBatch, ...]:
         """Take results; return rows of `eddy.results.failed_rows.FAILED`."""

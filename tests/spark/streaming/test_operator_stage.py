@@ -14,7 +14,7 @@ import eddy
 from eddy import agg
 from eddy.spark.groups.operators import operator_of
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.worker.operator_files import OperatorFile
+from eddy.spark.streaming.worker.operator_files import OperatorFile, QueryAbove
 from eddy.spark.streaming.worker.operator_stage import OperatorStage
 from eddy.spark.streaming.worker.peers import Parcel
 from eddy.spark.streaming.worker.tasks import OperatorsTask, OperatorTask
@@ -54,7 +54,7 @@ def test_an_attempt_that_fails_counts_nothing(
 ) -> None:
     locations = Locations(tmp_path, "test", tmp_path)
     locations.log.mkdir()
-    engines: Any = SimpleNamespace(above=lambda key: QUERY, locations=locations, parts={})
+    engines: Any = SimpleNamespace(above=lambda key: QueryAbove(QUERY), locations=locations, parts={})
 
     def run(batch: int, state: str | None, after: str) -> list[tuple[Any, ...]]:
         task = OperatorTask("", "", state, after, frozenset(), None, tmp_path / "out", (0,) * 4)

@@ -112,7 +112,7 @@ class PartState:
 
     files  files of the log from which the part follows: the first one has its groups, each other one the results of a
            batch; empty for a part without groups
-    due    the watermark from which the part gives rows without further results, None if there is none
+    due    the watermark at which the part gives rows without further results, None if no watermark does
     whole  bytes of its groups in the first file
     since  bytes of the results in the other files
     """

@@ -35,7 +35,7 @@ from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
 from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
 from eddy.spark.streaming.worker.node import WorkerNode
-from eddy.spark.streaming.worker.operator_files import HeldPart
+from eddy.spark.streaming.worker.operator_files import HeldPart, QueryAbove
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy, PolicyTask
 from eddy.spark.transports.inputs import StreamInput
 from eddy.streams.keyed import KeyedInput
@@ -96,14 +96,13 @@ class Engines:
         self.job: Job
         self.locations: Locations
         self.inputs: tuple[StreamInput, ...]
-        self._grouped: Query | None
-        self.job, self.locations, self.inputs, self._grouped = CloudPickleSerializer().loads(start.job)
+        self.job, self.locations, self.inputs, grouped = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the join below the query."""
-        self._above: dict[str, Query | None] = {}
-        """Key of a version of a query of a hub -> the query, if it has aggregates or `top`."""
+        self._above: dict[str, QueryAbove | None] = {"": None if grouped is None else QueryAbove(grouped)}
+        """Key of a query -> the query, if it has aggregates or `top`."""
         self.nodes: dict[int, WorkerNode] = {}
         """The nodes of a join in hops."""
         self.parts: dict[str, dict[int, HeldPart]] = {}
@@ -145,11 +144,11 @@ class Engines:
             socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy, parts
         )
 
-    def above(self, key: str) -> Query:
+    def above(self, key: str) -> QueryAbove:
         """Return the query with aggregates or `top` above a join."""
-        query = self._above[key] if key else self._grouped
-        assert query is not None
-        return query
+        above = self._above[key]
+        assert above is not None
+        return above
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
         """Take queries that the driver has sent, and drop the queries that are no longer needed."""
@@ -157,11 +156,12 @@ class Engines:
             from pyspark.serializers import CloudPickleSerializer
 
             for key, data in queries.items():
-                self.queries[key], self._above[key] = CloudPickleSerializer().loads(data)
+                self.queries[key], above = CloudPickleSerializer().loads(data)
+                self._above[key] = None if above is None else QueryAbove(above)
         keys = frozenset(wanted)
         self.queries = {key: self.queries[key] for key in keys}
-        self._above = {key: self._above[key] for key in keys}
-        self.parts = {key: held for key, held in self.parts.items() if key in keys or not key}
+        self._above = {key: self._above[key] for key in {"", *keys}}
+        self.parts = {key: held for key, held in self.parts.items() if key in self._above}
 
     def follow_policy(self, asked: PolicyTask | None) -> None:
         """Take a policy that the driver has sent: live engines follow copies, spilled ones are loaded from the log."""

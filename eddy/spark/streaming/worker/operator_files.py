@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from eddy.query.query import Query
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.groups.operators import ResultOperator
+from eddy.spark.groups.operators import ResultOperator, operator_of
 from eddy.spark.groups.partial import PartialGroups
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.copies import COPY, read_twice, write_twice
@@ -48,6 +49,21 @@ class HeldPart:
     operator: ResultOperator
     state: PartState = field(default_factory=PartState)
     token: str = ""
+
+
+class QueryAbove:
+    """A query with aggregates or `top` above a join, in one worker.
+
+    empty  an operator that takes no results: it tells what those of the parts take and give
+    """
+
+    def __init__(self, query: Query) -> None:
+        self.query, self.empty = query, operator_of(query)
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The columns of the results that operators of the query take."""
+        return self.empty.rows
 
 
 class OperatorFile:

@@ -18,17 +18,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from eddy.query.query import Query
 from eddy.spark.groups.batch import as_rows
 from eddy.spark.groups.deal import Deal
 from eddy.spark.groups.operators import Followed, ResultOperator, operator_of
-from eddy.spark.groups.partial import PartialGroups
+from eddy.spark.groups.partial import SAMPLE, PartialGroups
 from eddy.spark.streaming.state.manifest import Manifest, OutputFile, PartState
 from eddy.spark.streaming.state.recovery import read_manifest
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.operator_files import GROUPS as FILE
-from eddy.spark.streaming.worker.operator_files import HeldPart, OperatorFile, OperatorFiles
+from eddy.spark.streaming.worker.operator_files import HeldPart, OperatorFile, OperatorFiles, QueryAbove
 from eddy.spark.streaming.worker.output_files import ROW_GROUP_BYTES, ResultFile
 from eddy.spark.streaming.worker.peers import GROUPS, RESULTS, Peers
 from eddy.spark.streaming.worker.tasks import OperatorReport, OperatorsTask, OperatorTask, PartitionReport
@@ -41,12 +40,11 @@ _PACKED = pa.schema([pa.field("groups", pa.large_binary(), False)])
 class DealtResults:
     """Takes results of a join, and sends them to the parts of its operator, or their groups if these are far fewer."""
 
-    def __init__(self, peers: Peers, exchange: int, code: int, task: OperatorTask, query: Query) -> None:
+    def __init__(self, peers: Peers, exchange: int, code: int, task: OperatorTask, above: QueryAbove) -> None:
         self._peers, self._exchange, self._code, self._places = peers, exchange, code, task.places
-        operator = operator_of(query)
-        self._deal, self._schema, self._groups = Deal(query, len(task.places)), operator.rows, operator.partial()
+        self._deal, self._schema, self._groups = Deal(above.query, len(task.places)), above.rows, above.empty.partial()
         self._sample: list[pa.Table] = []
-        self._pays: bool | None = None
+        self._pays = False
         self.failed: list[pa.RecordBatch] = []
         """Rows of `eddy.results.failed_rows.FAILED`: results that have no group."""
         self._few: list[pa.Table] = []
@@ -64,21 +62,21 @@ class DealtResults:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        """Let results that wait join their groups, or send them; the first ones decide."""
+        """Send results that wait, or let them join their groups; the first ones decide, and wait until then."""
         waiting, self._few, self._bytes = pa.concat_tables(self._few), [], 0
         if self._groups is None:
             self._send(waiting)
-            return
-        self.failed += self._groups.add(waiting)
-        if self._pays is None:
+        elif self._pays:
+            self.failed += self._groups.add(waiting)
+        else:
             self._sample.append(waiting)
-            self._pays = self._groups.pays
-            if self._pays is not None:
-                self._decide(self._pays)
+            if sum(map(len, self._sample)) >= SAMPLE:
+                self.failed += self._groups.add(pa.concat_tables(self._sample))
+                self._decide(self._groups.pays)
 
     def _decide(self, pays: bool) -> None:
-        """Go on with groups if these pay; otherwise send the results so far, which have been grouped for nothing."""
-        sample, self._sample = self._sample, []
+        """Go on with groups if these pay; otherwise send the results so far."""
+        sample, self._sample, self._pays = self._sample, [], pays
         if not pays:
             self._groups, self.failed = None, []
             for results in sample:
@@ -91,7 +89,7 @@ class DealtResults:
 
     def flush(self) -> None:
         """Send what is left."""
-        if self._pays is None:  # so few results cost less than their groups
+        if not self._pays:  # so few results cost less than their groups
             self._decide(False)
         if self._few:
             self._pass_on()
@@ -107,7 +105,7 @@ class DealtResults:
 
 @dataclass
 class _Came:
-    """What came for a part: results, and groups of others as bytes."""
+    """The results that a part received from tasks, and the packed groups of further results."""
 
     results: list[pa.RecordBatch] = field(default_factory=list)
     groups: list[bytes] = field(default_factory=list)
@@ -152,7 +150,7 @@ class OperatorStage:
             self._note_failed(operator, outlet.failed, failed)
         self._peers.end(self._exchange)
         came: dict[tuple[int, int], _Came] = defaultdict(_Came)
-        schemas = [operator_of(self._engines.above(operator.key)).rows for operator in self._task.operators]
+        schemas = [self._engines.above(operator.key).rows for operator in self._task.operators]
         for parcel in self._peers.receive(self._exchange):
             of_part = came[parcel.code, -1 - parcel.node]
             if parcel.kind == GROUPS:
@@ -167,18 +165,18 @@ class OperatorStage:
         return report
 
     def _note_failed(self, task: OperatorTask, rows: Sequence[pa.RecordBatch], failed: FailedRows) -> None:
-        if self._engines.above(task.key).failed != "count":
+        if self._engines.above(task.key).query.failed != "count":
             failed.add(rows, task.name.rpartition("/")[0] or None)
 
     def _follow(self, task: OperatorTask, came: Mapping[int, _Came], failed: FailedRows) -> OperatorReport:
         """Let the parts of an operator in this task take their results."""
-        query, locations, batch = self._engines.above(task.key), self._engines.locations, self._task.batch
+        above, locations, batch = self._engines.above(task.key), self._engines.locations, self._task.batch
         if self._task.forget:
             self._engines.parts.pop(task.key, None)
         parts = self._engines.parts.setdefault(task.key, {})
         saved = OperatorFiles(locations, task.name)
         file = OperatorFile(locations, batch, task.name, self._task.watermark)
-        out = ResultFile(task.staging, self._number, spark_schema(operator_of(query).schema), locations.keep)
+        out = ResultFile(task.staging, self._number, spark_schema(above.empty.schema), locations.keep)
         report, changed = OperatorReport(), dict[int, HeldPart]()
         for part, place in enumerate(task.places):
             held = parts.get(part)
@@ -192,7 +190,7 @@ class OperatorStage:
                     held.token = task.after
                 continue
             if held is None:
-                held = HeldPart(operator_of(query, task.since), self._state(task, part))
+                held = HeldPart(operator_of(above.query, task.since), self._state(task, part))
                 saved.fill(part, held.state, held.operator)
             parts.pop(part, None)  # after an error, the next attempt loads it
             taken, followed = came.get(part, _Came()).taken_by(held.operator, self._task.watermark, batch)
