@@ -268,11 +268,11 @@ def test_faults_of_an_object_store_change_no_result(tmp_path: Path, variables: d
     assert any(kind.endswith("the answer lost") for kind in total.faults)
 
 
-def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ()) -> str:
+def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = (), more: Sequence[str] = ()) -> str:
     """Run the join on several hosts, check its results, and return what the program printed."""
     workload = FaultsWorkload(9, batches)
     workload.write(root / "sources")
-    command = [*inside, sys.executable, "-m", f"tests.spark.streaming.faults.{program}", str(root)]
+    command = [*inside, sys.executable, "-m", f"tests.spark.streaming.faults.{program}", str(root), *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr[-4000:]
@@ -298,13 +298,19 @@ def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
-def test_hosts_that_are_cut_off_or_die_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("elastic", [False, True])
+def test_hosts_that_are_cut_off_or_die_lose_nothing(tmp_path: Path, elastic: bool) -> None:
     if (reason := missing()) is not None:
         pytest.skip(reason)
     # A worker that sleeps before the tasks meet holds them all, so the host goes in the middle of the batch.
     Traps(tmp_path).arm([Trap(2, "split", "sleep"), Trap(6, "split", "sleep")])
-    said = on_hosts("three_hosts", 8, tmp_path, inside=INSIDE)
+    said = on_hosts("three_hosts", 8, tmp_path, inside=INSIDE, more=["elastic"] * elastic)
     figures = {name: values for name, *values in map(str.split, said.splitlines())}
+    if elastic:
+        # A host that came back takes part once a Python worker runs on it.
+        assert set(figures["tasks"]) <= set("123")
+        assert len(figures["tasks"]) == 8
+        return
     assert figures["tasks"] == list("33223322")
     assert figures["placement"] == ["grid"] * 5 + ["hops"] * 3
     loaded = [number != "0" for number in figures["loaded"]]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from eddy.spark.streaming.driver.meeting import Meetings
+from eddy.spark.streaming.driver import meeting
+from eddy.spark.streaming.driver.meeting import Meetings, TooFewTasksError
 from eddy.spark.streaming.worker.meeting import MeetingPlace, Seat, TurnedAwayError
 
 KEY = b"a secret of a test"
@@ -141,3 +142,82 @@ def test_nobody_listens_after_the_end() -> None:
     meetings.close()
     with pytest.raises(TurnedAwayError), meetings.place.seat("any", 0):
         pass
+
+
+def test_a_task_that_ends_before_its_work_is_done_ends_the_meeting(
+    meetings: Meetings, pool: ThreadPoolExecutor
+) -> None:
+    """Without a barrier stage, Spark would not end the others, which may wait for rows of this task."""
+    met = threading.Barrier(2)
+
+    def wait_for_rows(seat: Seat) -> None:
+        met.wait()
+        until = time.monotonic() + SOON_S
+        while time.monotonic() < until:
+            seat.check()
+            time.sleep(0.01)
+
+    def fail(seat: Seat) -> None:
+        met.wait()
+        raise GaveUp
+
+    with meetings.hold([None] * 2, doubled) as name:
+        waiting = pool.submit(attend, meetings.place, name, 0, wait_for_rows)
+        failing = pool.submit(attend, meetings.place, name, 1, fail)
+        with pytest.raises(GaveUp):
+            failing.result(SOON_S)
+        refused(waiting)
+        refused(pool.submit(attend, meetings.place, name, 1))  # as Spark repeats it
+
+
+def test_a_meeting_to_which_not_all_tasks_come_in_time_ends(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    def two_of_three() -> None:
+        with meetings.hold([None] * 3, doubled, patience_s=0.2) as name:
+            for task in [pool.submit(attend, meetings.place, name, task) for task in (0, 2)]:
+                refused(task)
+            refused(pool.submit(attend, meetings.place, name, 1))  # it starts when the others have left
+
+    with pytest.raises(TooFewTasksError) as few:
+        two_of_three()
+    assert few.value.came == 2
+
+
+def test_tasks_that_came_in_time_may_read_their_rows_for_longer(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    def read(name: str, task: int) -> Any:
+        with meetings.place.seat(name, task) as seat:
+            time.sleep(0.3)
+            answer = seat.say((task, seat.orders))
+            seat.leave()
+        return answer
+
+    with meetings.hold([None] * 2, doubled, patience_s=0.1) as name:
+        futures = [pool.submit(read, name, task) for task in range(2)]
+        assert [future.result(SOON_S)[2] for future in futures] == [2, 2]
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_copy_of_a_task_waits_until_spark_has_the_report(
+    meetings: Meetings, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    """Spark runs copies of slow tasks with `spark.speculation`, and takes the report that comes first."""
+    monkeypatch.setattr(meeting, "COPY_S", SOON_S if reported else 0.1)
+    copied = threading.Event()
+
+    def work(seat: Seat) -> None:
+        assert copied.wait(SOON_S)
+
+    with meetings.hold([None], doubled) as name:
+        first = pool.submit(attend, meetings.place, name, 0, work)
+        until = time.monotonic() + SOON_S
+        while not meetings._rounds[name].said and time.monotonic() < until:
+            time.sleep(0.01)
+        copy = pool.submit(attend, meetings.place, name, 0)
+        time.sleep(0.05)
+        copied.set()
+        assert first.result(SOON_S) == (0, None, 1)
+        if reported:
+            time.sleep(0.1)
+            assert not copy.done()
+        else:
+            refused(copy)  # the host of the first task was lost with its report
+    refused(copy)

@@ -20,20 +20,21 @@ def places(partitions: int, held: Sequence[Sequence[int]]) -> list[int]:
 
     held   by task the partitions that its worker had last
 
-    No task gets more than its even share, rounded up. O(partitions × tasks).
+    The numbers of partitions of two tasks differ by at most 1. O(partitions × tasks).
     """
-    most = -(-partitions // len(held))
+    least, larger = divmod(partitions, len(held))
     placed: dict[int, int] = {}
-    room = [most] * len(held)
+    count = [0] * len(held)
     for task, here in enumerate(held):
         for partition in here:
-            if partition < partitions and partition not in placed and room[task]:
+            if partition < partitions and partition not in placed and count[task] < least + (larger > 0):
                 placed[partition] = task
-                room[task] -= 1
+                count[task] += 1
+                larger -= count[task] > least
     for partition in range(partitions):
         if partition not in placed:
-            placed[partition] = max(range(len(room)), key=room.__getitem__)
-            room[placed[partition]] -= 1
+            placed[partition] = min(range(len(count)), key=count.__getitem__)
+            count[placed[partition]] += 1
     return [placed[partition] for partition in range(partitions)]
 
 
@@ -51,8 +52,8 @@ def distribute(
     groups    key group -> its state before the batch
     movable   whether engines can move through files
 
-    An engine moves through a file only between workers of one host, and only if its task does not demand `by_log`;
-    otherwise its new worker loads the rows from the log.
+    An engine moves through a file only between workers of one host and scratch directory, and only if its task does
+    not demand `by_log`; otherwise its new worker loads the rows from the log.
     """
     placed = places(partitions, [holding.partitions for holding in holdings])
     assigned: list[list[PartitionTask]] = [[] for _ in holdings]
@@ -72,7 +73,7 @@ def distribute(
                 # If the engine is in a file, no process may use the file when the group moves on.
                 left[holder].append(group_task.group)
                 joined.append(group_task)
-            elif movable and holder is not None and holdings[holder].host == here.host:
+            elif movable and holder is not None and _shares_files(holdings[holder], here):
                 leaving[holder].append(group_task.group)
                 joined.append(replace(group_task, handed=True))
             else:
@@ -88,6 +89,10 @@ def distribute(
         )
         for number, holding in enumerate(holdings)
     ]
+
+
+def _shares_files(sender: Holding, receiver: Holding) -> bool:
+    return (sender.host, sender.scratch) == (receiver.host, receiver.scratch)
 
 
 def _outdated(holding: Holding, groups: Mapping[int, GroupState]) -> list[int]:

@@ -6,12 +6,17 @@ second for this, because it polls. Here each task connects to the driver, and th
 Both sides prove that they know the secret of the join before either side reads a message of the other
 (`multiprocessing.connection`).
 
-If a task ends before the decision, the meeting is over, and the driver refuses the other tasks, which would otherwise
-wait for ever. A task stays connected until its work is done; the driver refuses a task for which it no longer waits.
+If a task ends before its work is done, the meeting is over, and the driver refuses the other tasks, which would
+otherwise wait for ever. A task stays connected until its work is done; the driver refuses a task for which it no longer
+waits.
 Each meeting has its own name, so the driver also refuses a task of an earlier meeting, which Spark has given up.
 
 Tasks get the name of the meeting as a property of their Spark job, and all other orders in the meeting. So Spark plans
 and pickles the job only once, which takes 15 ms.
+
+Outside of a barrier stage, Spark may start some of the tasks only, repeat a task, or run a copy of a slow task. So a
+meeting may have a limit on the time in which all tasks come, and a second task with the same number waits until the
+first one has left: it gets no work.
 """
 
 from __future__ import annotations
@@ -32,6 +37,10 @@ from eddy.spark.streaming.worker.meeting import MeetingPlace, connection_of
 Decide = Callable[[Sequence[Any]], Sequence[Any]]
 """Takes the reports of the tasks, in the order of their numbers; returns the answer to each task."""
 _PAUSE_S = 0.1
+SILENT_S = 15
+"""Seconds after which a host that answers nothing is lost. Spark itself waits for two minutes."""
+COPY_S = 10.0
+"""Seconds after the end of a task in which Spark gets its report. A copy of the task that ended before could win."""
 
 
 @dataclass
@@ -41,17 +50,38 @@ class _Round:
     orders    the first message to each task
     said      number of a task -> its report
     sockets   number of a task -> its socket and its connection
+    done      the tasks whose work is done
+    left      number of a task -> whether it has disconnected
+    ended     whether the job of the tasks has ended
     problem   the error that `decide` raised, if any
-        over      whether the decision was made, or can no longer be made
+    patience  seconds after the first task in which all must come, None = no limit
+    late      whether the meeting ended because not all tasks came in time
+    over      whether the decision was made, or can no longer be made
     """
 
     name: str
     orders: Sequence[Any]
     decide: Decide
+    patience: float | None
     said: dict[int, Any] = field(default_factory=dict)
     sockets: dict[int, tuple[socket.socket, Connection]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    left: dict[int, threading.Event] = field(default_factory=dict)
+    ended: threading.Event = field(default_factory=threading.Event)
+    late: bool = False
     problem: BaseException | None = None
     over: bool = False
+
+
+class TooFewTasksError(Exception):
+    """Not all tasks of a meeting came in time.
+
+    came  the number of tasks that came
+    """
+
+    def __init__(self, came: int) -> None:
+        super().__init__(f"only {came} tasks came in time")
+        self.came = came
 
 
 class Meetings:
@@ -59,7 +89,7 @@ class Meetings:
 
     host  address at which the workers reach the driver
     key   secret of the join
-        bind  address of this host to listen on; None = `host`
+    bind  address of this host to listen on; None = `host`
     """
 
     def __init__(self, host: str, key: bytes, bind: str | None = None) -> None:
@@ -73,12 +103,15 @@ class Meetings:
         threading.Thread(target=self._accept, name="eddy meetings", daemon=True).start()
 
     @contextlib.contextmanager
-    def hold(self, orders: Sequence[Any], decide: Decide) -> Iterator[str]:
+    def hold(self, orders: Sequence[Any], decide: Decide, patience_s: float | None = None) -> Iterator[str]:
         """Hold a meeting of one task for each of `orders`, and yield its name; the body of the `with` runs the tasks.
 
-        If `decide` raises an error, the driver refuses the tasks and raises the error after the body.
+        patience_s  seconds after the first task in which all must come, None = no limit
+
+        If `decide` raises an error, the driver refuses the tasks and raises the error after the body. If not all tasks
+        come in time, the driver refuses those that came, and raises TooFewTasksError after the body.
         """
-        current = _Round(uuid.uuid4().hex, orders, decide)
+        current = _Round(uuid.uuid4().hex, orders, decide, patience_s)
         with self._lock:
             self._rounds[current.name] = current
         try:
@@ -86,10 +119,12 @@ class Meetings:
         finally:
             with self._lock:
                 del self._rounds[current.name]
-                current.over = False
-            self._end(current)
+            self._end(current, decided=True)
+            current.ended.set()
             if current.problem is not None:
                 raise current.problem
+        if current.late:
+            raise TooFewTasksError(len(current.sockets))
 
     def close(self) -> None:
         """Close the port. Idempotent."""
@@ -113,17 +148,31 @@ class Meetings:
     def _serve(self, accepted: socket.socket) -> None:
         """Serve one task, from its first message until it disconnects."""
         current: _Round | None = None
+        left: threading.Event | None = None
         # Shutting the socket down wakes a thread that reads from the connection; closing the connection would not.
         with accepted, connection_of(accepted.dup()) as connection:
+            _notice_loss(accepted)
             try:
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
                 name, task = connection.recv()
                 with self._lock:
                     current = self._rounds.get(name)
-                    if current is None or current.over:
+                    first = None if current is None else current.left.get(task)
+                    if current is None or (current.over and first is None):
                         return
-                    current.sockets[task] = accepted, connection
+                    if first is None:
+                        left = current.left[task] = threading.Event()
+                        current.sockets[task] = accepted, connection
+                        limited = current.patience is not None and len(current.sockets) == 1
+                if first is not None:
+                    copied, current = current, None  # the end of a copy does not end the meeting
+                    first.wait()
+                    if task in copied.done:
+                        copied.ended.wait(COPY_S)
+                    return
+                if limited:
+                    threading.Thread(target=self._limit, args=(current,), name="eddy limit", daemon=True).start()
                 connection.send(current.orders[task])
                 said = connection.recv()
                 with self._lock:
@@ -133,6 +182,7 @@ class Meetings:
                     self._decide(current)
                 connection.recv()  # the work is done
                 with self._lock:
+                    current.done.add(task)
                     waiting = current.name in self._rounds
                 if waiting:
                     connection.send(None)
@@ -140,8 +190,18 @@ class Meetings:
             except (AuthenticationError, EOFError, OSError):
                 pass
             finally:
+                if left is not None:
+                    left.set()
                 if current is not None:
-                    self._end(current)
+                    self._end(current, decided=task not in current.done)
+
+    def _limit(self, current: _Round) -> None:
+        """End a meeting to which not all tasks come in time."""
+        current.ended.wait(current.patience)
+        with self._lock:
+            current.late = len(current.sockets) < len(current.orders) and not current.over
+        if current.late:
+            self._end(current)
 
     def _decide(self, current: _Round) -> None:
         try:
@@ -157,14 +217,25 @@ class Meetings:
             with contextlib.suppress(OSError):
                 current.sockets[task][1].send(answer)
 
-    def _end(self, current: _Round) -> None:
-        """Refuse the tasks of a meeting in which no decision can be made any longer; without effect after a
-        decision."""
+    def _end(self, current: _Round, decided: bool = False) -> None:
+        """Refuse the tasks of a meeting that is in vain.
+
+        decided  whether the meeting is in vain even if the decision was made
+        """
         with self._lock:
-            if current.over:
+            if current.over and not decided:
                 return
             current.over = True
             sockets = [connection for connection, _ in current.sockets.values()]
         for connection in sockets:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _notice_loss(accepted: socket.socket) -> None:
+    """Let a wait for a message end with an error if the other host is lost, within SILENT_S."""
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Names of Linux; other systems notice it after some hours.
+    for name, value in (("TCP_KEEPIDLE", SILENT_S // 3), ("TCP_KEEPINTVL", SILENT_S // 6), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            accepted.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

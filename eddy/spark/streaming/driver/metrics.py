@@ -86,6 +86,7 @@ BATCHES = pa.schema(
         ("results", pa.int64()),
         ("log_bytes", pa.int64()),
         ("placement", pa.string()),
+        ("tasks", pa.int32()),
         ("shipped_bytes", pa.int64()),
         ("groups", pa.int32()),
         ("live", pa.int32()),
@@ -111,6 +112,7 @@ BATCHES = pa.schema(
 """Metrics of a micro-batch.
 
 placement      "grid", one round over the key groups, or "hops"
+tasks          of the newest micro-batch that ran: with dynamic allocation their number follows the load
 shipped_bytes  rows, intermediate tuples, and results for groups that tasks sent to each other; 0 in the grid without
                groups
 groups         key groups with rows, or with rows that had waited, or the nodes of a batch in hops; live, mapped and
@@ -176,6 +178,7 @@ class Metrics:
             "rows": sum(logged.rows),
             "results": sum(group["results"] for group in groups),
             "log_bytes": logged.bytes,
+            "tasks": len(self.memory),
             "groups": len(groups),
             **{source: sum(group["source"] == source for group in groups) for source in SOURCES},
             **figures,

@@ -462,7 +462,7 @@ class MicroBatches:
         self.stopping.check()
         if plan.idle:
             return plan, []
-        return plan, self._run_tasks(batch, layout, lambda tasks: [[]] * tasks, lambda said: plan)[1]
+        return plan, self._run_tasks(batch, layout, lambda tasks: [[]] * tasks, lambda said: plan, logged.seconds)[1]
 
     def _join_inputs(self, batch: int, layout: KeyGroupLayout) -> tuple[BatchPlan, list[PartitionReport]]:
         """Read, log and join the files and messages of a batch in one Spark job."""
@@ -482,8 +482,12 @@ class MicroBatches:
         layout: KeyGroupLayout,
         deal: Callable[[int], Sequence[Sequence[Part]]],
         plan: Callable[[Sequence[Said]], BatchPlan],
+        busy_s: float = 0.0,
     ) -> tuple[BatchPlan, list[PartitionReport]]:
-        """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
+        """Run the tasks of a batch; return the plan that the last attempt made, and the reports.
+
+        busy_s  seconds of tasks that the batch took already
+        """
         plans: list[BatchPlan] = []
         peers, policy = self.placing.hops is not None or bool(self._above(batch)), self.requests.policy
 
@@ -521,7 +525,8 @@ class MicroBatches:
             return [Orders(batch, parts, layout.tree, peers) for parts in deal(tasks)]
 
         with self._described(batch, "join"):
-            done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
+            most, check = layout.partition_map.n, self.stopping.check
+            done = self._workers.run(batch, most, orders, decide, check, busy_s)
         self._forget = False
         self.metrics.memory = [task_report.memory for task_report in done]
         return plans[-1], [report for task_report in done for report in task_report.partitions]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
 from eddy.spark.columns import check_texts, in_query_order
+from eddy.spark.environment.executors import Executors
 from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import PartitionOptions, StreamingOptions
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 KEY_GROUPS, GROUPS_PER_TASK = 8, 4
 """The defaults: the least number of key groups, and the number for each task that runs at a time. A group costs a
 millisecond per micro-batch; with fewer groups, rebalancing is coarser."""
+ELASTIC_TASKS = 16
+"""The default of the most tasks with dynamic allocation, if Spark may add more executors than these need."""
 COPIED_KEY_GROUPS = 8
 """The default if streams lack key classes: rows are copied along these classes, so more groups mean more copies."""
 
@@ -82,13 +85,8 @@ def prepare(
         remote = RemoteCheckpoint(locations)
         remote.restore()
     saved = saved_choices(checkpoint)
-    if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
-        raise SparkJoinError(
-            "this session has spark.dynamicAllocation.enabled=true, with which Spark refuses barrier stages; a"
-            " streaming join needs them, because its tasks work together: start the session with a fixed number of"
-            " executors"
-        )
-    usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
+    slots = _slots(session)
+    usual = _usual_groups(query, slots) if saved is None else math.prod(saved.shares)
     groups = usual if partitioning.key_groups is None else partitioning.key_groups
     job = make_job(query, options=engines, partitions=groups, null_keys=null_keys)
     check_texts(query, ordered, [schema.names for schema in job.inputs])
@@ -101,7 +99,7 @@ def prepare(
     struct_type(job.output_schema)
     empty = engines.runtime(job.query)  # a bad plan should fail here and not in a task
     check_bound(partitioning.memory_bytes, empty.nbytes)
-    tasks = min(parallelism(session), groups) if partitioning.partitions is None else partitioning.partitions
+    tasks = min(slots, groups) if partitioning.partitions is None else partitioning.partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
     transport = partitioning.transport
@@ -139,6 +137,14 @@ def _watermarks(query: Query, frames: Sequence[DataFrame]) -> Iterator[tuple[str
         yield stream.name, stream.time, delays(frame)
 
 
-def _usual_groups(query: Query, session: SparkSession) -> int:
+def _usual_groups(query: Query, slots: int) -> int:
     everywhere = any(len(key_class.columns) == len(query.streams) for key_class in query.partition_classes)
-    return max(KEY_GROUPS, GROUPS_PER_TASK * parallelism(session)) if everywhere else COPIED_KEY_GROUPS
+    return max(KEY_GROUPS, GROUPS_PER_TASK * slots) if everywhere else COPIED_KEY_GROUPS
+
+
+def _slots(session: SparkSession) -> int:
+    """Return how many tasks may run at a time; with dynamic allocation at most ELASTIC_TASKS, unless more run now."""
+    executors = Executors(session.sparkContext)
+    if not executors.elastic:
+        return parallelism(session)
+    return max(executors.slots(), min(executors.most_slots() or ELASTIC_TASKS, ELASTIC_TASKS))

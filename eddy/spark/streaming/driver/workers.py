@@ -4,6 +4,10 @@ The tasks of a micro-batch meet (`meeting.py`), so all tasks must run at the sam
 barrier stage, which it starts only when it has a slot for every task. Spark does not repeat a barrier stage that fails,
 so `run` repeats the stage as often as Spark repeats a task.
 
+With dynamic allocation Spark refuses barrier stages. The stage is then a usual one: it has at most one task for each
+slot, tasks return errors as reports, and a meeting to which not all tasks come in time ends, and is held again with
+fewer tasks. How many tasks there are follows from the load (`demand.py`).
+
 The workers have their own pool (`environment/pools.py`). Otherwise tasks of other jobs would use the same workers, and
 a task of the join could get a worker without engines. Spark ends workers that were idle for a minute, so a thread runs
 an empty task twice a minute while no micro-batch runs.
@@ -19,15 +23,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
+from eddy.spark.environment.executors import Executors
 from eddy.spark.environment.pools import in_pool, return_pool, take_pool
-from eddy.spark.environment.session import one_host, parallelism
+from eddy.spark.environment.session import one_host
 from eddy.spark.errors import MalformedMessageError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
-from eddy.spark.streaming.driver.meeting import Decide, Meetings
+from eddy.spark.streaming.driver.demand import Demand
+from eddy.spark.streaming.driver.meeting import Decide, Meetings, TooFewTasksError
 from eddy.spark.streaming.worker.engines import JoinStart
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
-from eddy.spark.streaming.worker.tasks import TaskReport
+from eddy.spark.streaming.worker.tasks import TaskFailure, TaskReport
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -40,6 +46,8 @@ _WAITS = (
     "%s: batch %d: after %.0f s its %d tasks have not all read their rows and met; if Spark has not started them, other"
     " jobs use its slots: give the join cores of its own"
 )
+MEET_S = 5.0
+"""With dynamic allocation, the seconds after the first task of a micro-batch in which all must start."""
 ALIVE_S = 25.0
 """Spark looks for idle workers every ten seconds, and ends them after sixty."""
 
@@ -61,52 +69,109 @@ class Workers:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))
         start = JoinStart(uuid.uuid4().hex, job, context.key, one_host(context.spark))
-        self._run_task = RunTask(start, self._meetings.place)
+        self._executors = Executors(spark)
+        self._run_task = RunTask(start, self._meetings.place, self._executors.elastic)
         self._attempts = _attempts(spark)
-        self._stages: dict[int, RDD[TaskReport]] = {}
+        self._stages: dict[tuple[int, tuple[str, ...]], RDD[TaskReport | TaskFailure]] = {}
+        self._demand: Demand | None = None
+        self._warm: frozenset[str] | None = None
+        """The executors with Python workers that have imported this package; None before the first micro-batch."""
+        self._warming: threading.Thread | None = None
         self._running = threading.Lock()
         self._used_at = 0.0  # the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
+        self._most = tasks
         self._pool = take_pool(spark, tasks)
         threading.Thread(target=self._keep_alive, name="eddy keeps workers", daemon=True).start()
 
-    def slots(self) -> int:
-        """Return how many tasks can run at a time now."""
-        try:
-            inner = self._spark._jsc.sc()
-            return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
-        except Exception:  # not part of Spark's interface
-            return parallelism(self._context.spark)
-
     def run(
-        self, batch: int, most: int, orders: MakeOrders, decide: Decide, check: Callable[[], None]
+        self, batch: int, most: int, orders: MakeOrders, decide: Decide, check: Callable[[], None], busy_s: float
     ) -> list[TaskReport]:
         """Run a micro-batch in at most `most` tasks; return their reports.
 
         orders  returns the orders of each of a number of tasks
         decide  takes the report of each task (`worker.join_stage.Said`) and returns the `BatchTask` of the task
         check   raises an error if the query was stopped
+        busy_s  seconds of tasks that the micro-batch took already
 
         Runs the job again if the job fails, as often as Spark runs a task, because the driver cannot know which errors
         are transient. The error of a message that cannot be decoded is not transient, so it is not repeated.
         """
+        left = self._attempts
         with self._running:
             try:
-                for left in reversed(range(self._attempts)):
+                while True:
                     try:
-                        return self._run_once(batch, orders(max(1, min(most, self.slots()))), decide)
+                        tasks = self._tasks(most)
+                        reports = self._run_once(batch, orders(tasks), decide)
+                    except TooFewTasksError as few:
+                        check()
+                        most = max(1, few.came)
+                        LOG.warning(
+                            "%s: batch %d: Spark started %d of %d tasks in %.0f s, and the batch runs again in %d",
+                            *(self._context.name, batch, few.came, tasks, MEET_S, most),
+                        )
                     except Exception as problem:
                         check()
+                        left -= 1
                         cause = error_of_worker(problem) or problem
                         if not left or isinstance(cause, MalformedMessageError):
                             raise
                         LOG.warning("%s: batch %d failed and runs again: %s", self._context.name, batch, cause)
+                    else:
+                        self._saw(len(reports), busy_s + sum(report.busy_s for report in reports))
+                        return reports
             finally:
                 self._used_at = time.monotonic()
-        raise AssertionError("at least one attempt")
+
+    def _tasks(self, most: int) -> int:
+        """Return the number of tasks of the next stage, at most `most`; request executors for those that lack slots."""
+        slots = self._executors.slots()
+        if not self._executors.elastic:
+            return max(1, min(most, slots))
+        if self._demand is None:
+            self._demand = Demand(slots, self._most, time.monotonic())
+        wanted = self._demand.tasks
+        if wanted > slots:
+            self._executors.request(wanted)
+        return max(1, min(most, wanted, self._ready(slots)))
+
+    def _ready(self, slots: int) -> int:
+        """Return how many of the slots are in warm executors, and warm the others, which takes seconds."""
+        places = self._executors.places(slots)
+        if self._warm is None or not places:
+            self._warm = frozenset(places)
+            return slots
+        cold = [place for place in places if place not in self._warm]
+        if cold and (self._warming is None or not self._warming.is_alive()):
+            self._warming = threading.Thread(target=self._warm_up, args=(places, cold), daemon=True)
+            self._warming.start()
+        return next((count for count, place in enumerate(places) if place not in self._warm), slots)
+
+    def _warm_up(self, places: Sequence[str], cold: Sequence[str]) -> None:
+        """Start a Python worker in each slot of new executors."""
+        # An executor may be removed again.
+        with contextlib.suppress(Exception), described(self._context.spark, f"{self._context.name}: new executors"):
+            self._run_nothing(cold)
+            self._warm = frozenset(places)
+
+    def _run_nothing(self, places: Sequence[str]) -> None:
+        """Run an empty task in each of some places, or one anywhere."""
+        numbers = self._executors.numbers(max(1, len(places)), tuple(places))
+        in_pool(self._spark, self._pool, numbers.mapPartitions(_nothing)).collect()
+
+    def _saw(self, tasks: int, busy_s: float) -> None:
+        """Take the load of a micro-batch."""
+        if self._demand is None:
+            return
+        before = self._demand.tasks
+        self._demand.saw(tasks, busy_s, time.monotonic())
+        if before != self._demand.tasks:
+            LOG.info("%s: the load needs %d tasks, after %d", self._context.name, self._demand.tasks, before)
 
     def _run_once(self, batch: int, orders: Sequence[Orders], decide: Decide) -> list[TaskReport]:
         decided, tasks = False, len(orders)
+        reports: list[TaskReport | TaskFailure] = []
         # Spark logs no message while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))
 
@@ -120,21 +185,34 @@ class Workers:
         slow.daemon = True
         slow.start()
         try:
-            with self._meetings.hold(orders, decide_once) as name:
+            with self._meetings.hold(orders, decide_once, MEET_S if self._executors.elastic else None) as name:
                 self._spark.setLocalProperty(MEETING, name)
                 reports = self._stage(tasks).collect()
+        except TooFewTasksError:
+            _raise_error(reports)
+            raise
         finally:
             slow.cancel()
+        _raise_error(reports)
         if not decided:
             raise RuntimeError(f"the {tasks} tasks of a micro-batch ended before they met")
-        return reports
+        done = [report for report in reports if isinstance(report, TaskReport)]
+        if len(done) < tasks:
+            raise RuntimeError(f"Spark lost {tasks - len(done)} of the {tasks} tasks of a micro-batch")
+        return done
 
-    def _stage(self, tasks: int) -> RDD[TaskReport]:
+    def _stage(self, tasks: int) -> RDD[TaskReport | TaskFailure]:
         """Return the stage of this many tasks, planned once."""
-        if tasks not in self._stages:
-            numbers = self._spark.parallelize(range(tasks), tasks)
-            self._stages[tasks] = in_pool(self._spark, self._pool, numbers.barrier().mapPartitions(self._run_task))
-        return self._stages[tasks]
+        places = self._executors.places(tasks)
+        if (tasks, places) not in self._stages:
+            numbers = self._executors.numbers(tasks, places)
+            if self._executors.elastic:
+                self._stages.clear()  # executors that have gone do not return
+                stage = numbers.mapPartitions(self._run_task)
+            else:
+                stage = numbers.barrier().mapPartitions(self._run_task)
+            self._stages[tasks, places] = in_pool(self._spark, self._pool, stage)
+        return self._stages[tasks, places]
 
     def _keep_alive(self) -> None:
         text = f"{self._context.name}: keep workers"
@@ -143,8 +221,7 @@ class Workers:
                 if time.monotonic() - self._used_at > ALIVE_S:
                     # The session may have ended.
                     with contextlib.suppress(Exception), described(self._context.spark, text):
-                        stage = self._spark.parallelize([0], 1).mapPartitions(_nothing)
-                        in_pool(self._spark, self._pool, stage).collect()
+                        self._run_nothing(self._executors.places(1))
                     self._used_at = time.monotonic()
             self._closed.wait(ALIVE_S / 5)
 
@@ -154,6 +231,13 @@ class Workers:
             self._closed.set()
             self._meetings.close()
             return_pool(self._spark, self._pool)
+
+
+def _raise_error(reports: Sequence[TaskReport | TaskFailure]) -> None:
+    """Raise the error of the first task that failed and was not turned away."""
+    for report in reports:
+        if isinstance(report, TaskFailure) and report.trace is not None:
+            raise RuntimeError(report.trace)
 
 
 def _nothing(numbers: Iterable[int]) -> Iterator[int]:

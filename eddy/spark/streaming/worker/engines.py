@@ -75,6 +75,7 @@ class Holding:
     copies      copy of a window on a node of a join in hops -> its token
     policy      number of the policy that replaced that of the options, 0 = none has
     parts       key of a query -> the parts of its operator, with the tokens of their states
+    scratch     directory of the files in which the worker passes engines on
     """
 
     host: str
@@ -85,6 +86,7 @@ class Holding:
     copies: Mapping[NodeCopy, str] = field(default_factory=dict)
     policy: int = 0
     parts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    scratch: str = ""
 
 
 class Engines:
@@ -99,6 +101,8 @@ class Engines:
         self.job, self.locations, self.inputs, grouped = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
+        self.intact = True
+        """Whether no task failed while it changed the engines."""
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the join below the query."""
         self._above: dict[str, QueryAbove | None] = {"": None if grouped is None else QueryAbove(grouped)}
@@ -141,7 +145,15 @@ class Engines:
         }
         parts = {key: {number: part.token for number, part in held.items()} for key, held in self.parts.items()}
         return Holding(
-            socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy, parts
+            socket.gethostname(),
+            self.partitions,
+            engines,
+            frozenset(self.queries),
+            nbytes,
+            copies,
+            self._policy,
+            parts,
+            str(self.locations.engines),
         )
 
     def above(self, key: str) -> QueryAbove:
@@ -202,6 +214,13 @@ class Engines:
         for kept in self._kept.values():
             kept.close()
         self._kept = {}
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Change engines in the body. If the body fails, no later task uses them."""
+        self.intact = False
+        yield
+        self.intact = True
 
     # The bound on memory
 
@@ -331,9 +350,10 @@ _engines: dict[str, Engines] = {}
 
 
 def engines_of(start: JoinStart) -> Engines:
-    """Return the engines of a start in this process. Drop those of other starts, which no task will need."""
+    """Return the engines of a start in this process. Drop those of other starts, which no task will need, and those
+    that a task left while it failed."""
     engines = _engines.get(start.name)
-    if engines is None:
+    if engines is None or not engines.intact:
         for other in _engines.values():
             other.close()
         _engines.clear()

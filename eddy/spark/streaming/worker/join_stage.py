@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from eddy.spark.streaming.worker.tasks import (
     BatchTask,
     PartitionReport,
     PartitionTask,
+    TaskFailure,
     TaskReport,
 )
 
@@ -74,28 +76,56 @@ class Orders:
 
 class RunTask:
     """The function that Spark runs in each task. The function is the same in all micro-batches, so Spark pickles it
-    once."""
+    once.
 
-    def __init__(self, start: JoinStart, place: MeetingPlace) -> None:
+    alone  whether Spark would repeat a task that fails alone. It would repeat it in vain, as the meeting is over, so
+           the task then returns its error as a `TaskFailure`
+    """
+
+    def __init__(self, start: JoinStart, place: MeetingPlace, alone: bool) -> None:
         self._start = start
         self._place = place
+        self._alone = alone
 
-    def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport | TaskFailure]:
+        (number,) = numbers  # Spark does not reuse a worker whose task leaves input unread
+        try:
+            return iter([self._run(number)])
+        except MalformedMessageError as problem:
+            if self._alone:
+                return iter([TaskFailure(_trace(problem))])
+            # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
+            # information.
+            raise problem.with_traceback(None) from None
+        except TurnedAwayError:
+            if self._alone:
+                return iter([TaskFailure(None)])
+            # Another task failed, or the query was stopped: Spark ends this task and its worker. During the pause Spark
+            # gets the cause first. Without the pause the worker would print an error, as Spark no longer reads.
+            time.sleep(TURNED_AWAY_S)
+            os._exit(0)
+        except Exception as problem:
+            if self._alone:
+                return iter([TaskFailure(_trace(problem))])
+            raise
+
+    def _run(self, number: int) -> TaskReport:
+        """Run task `number` of the meeting that its Spark job names."""
         from pyspark import TaskContext
 
-        (number,) = numbers  # Spark does not reuse a worker whose task leaves input unread
+        began = time.monotonic()
         context = TaskContext.get()
         assert context is not None
         engines = engines_of(self._start)
-        try:
-            with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
-                orders: Orders = seat.orders
-                with (
-                    Peers(seat, self._place.key) if orders.peers else nullcontext() as peers,
-                    logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
-                ):
-                    address = None if peers is None else peers.address
-                    work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
+        with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
+            orders: Orders = seat.orders
+            with (
+                Peers(seat, self._place.key) if orders.peers else nullcontext() as peers,
+                logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
+            ):
+                address = None if peers is None else peers.address
+                work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
+                with engines.working():
                     engines.drop(work.drop)
                     engines.follow_policy(work.policy)
                     engines.hand_over(work.hand_over)
@@ -107,17 +137,10 @@ class RunTask:
                         (group_task.group for task in work.tasks for group_task in task.groups),
                     )
                     reports = self._join(engines, work, peers, seat.task, logged.rows)
-                seat.leave()
-        except MalformedMessageError as problem:
-            # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
-            # information.
-            raise problem.with_traceback(None) from None
-        except TurnedAwayError:
-            # Another task failed, or the query was stopped: Spark ends this task and its worker. During the pause Spark
-            # gets the cause first. Without the pause the worker would print an error, as Spark no longer reads.
-            time.sleep(TURNED_AWAY_S)
-            os._exit(0)
-        return iter([TaskReport(reports, engines.report())])
+            waited_s = seat.waited_s + (0.0 if peers is None else peers.waited_s)
+            busy_s = time.monotonic() - began - waited_s
+            seat.leave()
+        return TaskReport(reports, engines.report(), busy_s)
 
     def _join(
         self,
@@ -145,6 +168,10 @@ class RunTask:
         last = stage.run()
         last.shipped = peers.sent - sum(report.shipped for report in reports)
         return [*reports, last]
+
+
+def _trace(problem: Exception) -> str:
+    return "".join(traceback.format_exception(problem))
 
 
 def partition_join(

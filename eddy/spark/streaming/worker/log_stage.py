@@ -8,6 +8,7 @@ reader of a segment skips them, because only the driver knows which rows of a ba
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +37,7 @@ REPORT = pa.schema(
         ("last", pa.int64()),
         ("segments", pa.string()),
         ("failed", pa.string()),
+        ("seconds", pa.float64()),
     ]
 )
 """The schema in which Spark carries a `StreamReport`, with its segments and files as JSON."""
@@ -51,6 +53,7 @@ class StreamReport:
     segments  locations of the rows; a copy for another key group is another name for the same bytes
     bytes     size of the segments, each counted once
     failed    files of the rows for which the filter of the stream has no value
+    seconds   that a task of a job of its own took; 0 if the task also joins
     """
 
     stream: int
@@ -60,6 +63,7 @@ class StreamReport:
     segments: tuple[Segment, ...]
     bytes: int
     failed: tuple[OutputFile, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class LogReport:
     greatest  per stream, greatest event time; None without rows or event times
     segments  all of them
     failed    files of the rows for which a filter has no value
+    seconds   that all tasks of a job of their own took
     """
 
     rows: tuple[int, ...]
@@ -78,6 +83,7 @@ class LogReport:
     greatest: tuple[int | None, ...]
     segments: tuple[Segment, ...]
     failed: tuple[OutputFile, ...] = ()
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, reports: Iterable[StreamReport], streams: int) -> LogReport:
@@ -86,7 +92,7 @@ class LogReport:
         greatest: list[int | None] = [None] * streams
         segments: list[Segment] = []
         failed: list[OutputFile] = []
-        size = 0
+        size, seconds = 0, 0.0
         for report in reports:
             rows[report.stream] += report.rows
             so_far, last = greatest[report.stream], report.last
@@ -94,7 +100,8 @@ class LogReport:
             segments += report.segments
             failed += report.failed
             size += report.bytes
-        return cls(tuple(rows), size, tuple(greatest), tuple(segments), tuple(failed))
+            seconds += report.seconds
+        return cls(tuple(rows), size, tuple(greatest), tuple(segments), tuple(failed), seconds)
 
 
 def reports_of(table: pa.Table) -> list[StreamReport]:
@@ -162,14 +169,17 @@ class LogRows(RowTask):
     """Writes the rows of one stream to the log; yields a report once the rows are durable, no report without rows."""
 
     verb = "log"
-    columns = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string, failed string"
+    columns = (
+        "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string, failed string,"
+        " seconds double"
+    )
 
     def __init__(self, job: Job, locations: Locations) -> None:
         super().__init__(job)
         self._locations = locations
 
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number = _batch_number()
+        number, began = _batch_number(), time.monotonic()
         with log_writer(self._locations, number, str(stream)) as writer:
             report, _ = log_rows(self.job, self._locations, number, _splits(self.job), writer, stream, batches)
             writer.finish()
@@ -177,7 +187,8 @@ class LogRows(RowTask):
             texts = {
                 name: json.dumps(entries) for name, entries in asdict(report).items() if name in ("segments", "failed")
             }
-            yield pa.RecordBatch.from_pylist([{**asdict(report), **texts}], schema=REPORT)
+            row = {**asdict(report), **texts, "seconds": time.monotonic() - began}
+            yield pa.RecordBatch.from_pylist([row], schema=REPORT)
 
 
 def splits_text(tree: SplitTree) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -67,12 +68,17 @@ class Seat:
         self._connection = connection
         self.orders = orders
         self.meeting, self.task, self.host = meeting, task, host
+        self.waited_s = 0.0
+        """Seconds in which the task waited for others."""
 
     def say(self, said: Any) -> Any:
         """Send the report of this task, wait for the other tasks, and return the driver's answer."""
         with turned_away():
             self._connection.send(said)
-            return self._connection.recv()
+            began = time.monotonic()
+            answer = self._connection.recv()
+        self.waited_s += time.monotonic() - began
+        return answer
 
     def check(self) -> None:
         """Raise TurnedAwayError if the driver has disconnected. A task calls this while it waits for other tasks."""

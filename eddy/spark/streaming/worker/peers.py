@@ -19,6 +19,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from multiprocessing import AuthenticationError
@@ -79,6 +80,8 @@ class Peers:
         """The address at which this task listens."""
         self.sent = 0
         """Bytes of all bodies that went to other tasks."""
+        self.waited_s = 0.0
+        """Seconds in which this task waited for the messages of others."""
         self._to: dict[int, Connection] = {}
         self._change = threading.Condition()
         self._inbox: dict[int, list[Parcel]] = defaultdict(list)
@@ -138,10 +141,12 @@ class Peers:
 
     def receive(self, exchange: int) -> list[Parcel]:
         """Wait until the exchange is over; return what this task received. Raises TurnedAwayError or NoRoomError."""
+        began = time.monotonic()
         with self._change:
             while self._ended[exchange] < len(self._to):
                 if self._lost or self._refused or not self._change.wait(_LOOK_S):
                     self._look()
+            self.waited_s += time.monotonic() - began
             self._give_up()
             return self._inbox.pop(exchange, [])
 

@@ -333,7 +333,21 @@ class MemoryReport:
 
 @dataclass
 class TaskReport:
-    """Report on one Spark task: on its partitions, and on the memory of its worker."""
+    """Report on one Spark task: on its partitions, and on the memory of its worker.
+
+    busy_s  seconds of the task, without those in which it waited for other tasks
+    """
 
     partitions: list[PartitionReport]
     memory: MemoryReport
+    busy_s: float
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """The report of a task that failed, in a stage whose tasks Spark would repeat one by one.
+
+    trace  the error with its trace; None if the task was turned away, because another task failed or did not come
+    """
+
+    trace: str | None

@@ -1,6 +1,6 @@
 """Runs the join on a cluster of three hosts: an executor dies, a host is cut off and comes back, another one dies.
 
-    unshare --net --mount python -m tests.spark.streaming.faults.three_hosts DIRECTORY
+    unshare --net --mount python -m tests.spark.streaming.faults.three_hosts DIRECTORY [elastic]
 
     batch 1   the executor of host 2 was killed before, and runs again
     batch 2   host 0 is cut off in the middle: its connections hang
@@ -8,8 +8,8 @@
     batch 5   the join runs in hops from now on
     batch 6   host 1 dies with its executor, in the middle
 
-Prints the number of tasks that ran each batch, its placement, and the number of engines, or of nodes in hops, that it
-loaded from the log.
+`elastic` stands for dynamic allocation, with which the stages are no barrier stages. Prints the number of tasks that
+ran each batch, its placement, and the number of engines, or of nodes in hops, that it loaded from the log.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
         print(column, *running.batches()[column].to_pylist())
 
 
-def main(root: Path) -> None:
+def main(root: Path, elastic: bool) -> None:
     (root / "local").mkdir()
     cluster = Cluster(root, hosts(HOSTS, root / "scratch"))
     try:
@@ -123,6 +123,9 @@ def main(root: Path) -> None:
                 "spark.executor.cores": 1,
                 "spark.executor.extraJavaOptions": JVM,
                 "spark.ui.enabled": False,
+                "spark.dynamicAllocation.enabled": elastic,
+                "spark.dynamicAllocation.minExecutors": HOSTS,
+                "spark.dynamicAllocation.maxExecutors": HOSTS,
                 "spark.sql.warehouse.dir": str(root / "warehouse"),
             },
         )
@@ -134,6 +137,6 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), "elastic" in sys.argv)
     sys.stdout.flush()
     os._exit(0)

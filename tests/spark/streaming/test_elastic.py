@@ -1,0 +1,232 @@
+"""A streaming join with dynamic allocation: how many tasks it has, and stages that are no barrier stages."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+import eddy
+from eddy.spark import join
+from eddy.spark.environment.executors import Executors
+from eddy.spark.streaming.driver import workers
+from eddy.spark.streaming.driver.demand import SHRINK_S, TOLERANCE, UTILIZATION, WINDOW_S, Demand
+from eddy.spark.streaming.worker.engines import Engines
+from eddy.spark.streaming.worker.join_stage import RunTask
+from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, TaskReport
+from stairs.errors import InputError
+from tests.spark.streaming.jobs import Inputs, results
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+QUERY = eddy.Query([eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in "RS"], ["R.k = S.k"])
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.lists(st.tuples(st.floats(0.01, 30), st.floats(0, 1)), max_size=60),
+)
+def test_tasks_stay_in_bounds_and_shrink_only_after_a_while(
+    tasks: int, most: int, batches: list[tuple[float, float]]
+) -> None:
+    demand, now = Demand(tasks, most, 0.0), 0.0
+    needed = [(0.0, demand.tasks)]
+    for seconds, share in batches:
+        now += seconds
+        before = demand.tasks
+        demand.saw(before, share * before * seconds, now)
+        assert 1 <= demand.tasks <= most
+        needed.append((now, demand.tasks))
+        lately = max(tasks for at, tasks in needed if at >= now - SHRINK_S)
+        assert demand.tasks <= lately
+        assert demand.tasks >= before or now - needed[0][0] > SHRINK_S
+
+
+@pytest.mark.parametrize("load", [0.3, 1.0, 2.5, 7.0])
+def test_tasks_follow_the_load(load: float) -> None:
+    """`load` tasks are busy all the time; each batch takes a second."""
+    demand = Demand(1, 100, 0.0)
+    clock = itertools.count(1)
+    for _ in range(2 * int(WINDOW_S + SHRINK_S)):
+        tasks = demand.tasks
+        demand.saw(tasks, min(load, tasks), float(next(clock)))
+    assert load / demand.tasks <= UTILIZATION * (1 + TOLERANCE)
+    assert demand.tasks == 1 or load / (demand.tasks - 1) >= UTILIZATION * (1 - TOLERANCE)
+
+
+def test_a_batch_after_a_long_rest_is_no_load() -> None:
+    demand = Demand(1, 10, 0.0)
+    for minute in range(1, 4):
+        demand.saw(1, 5.0, 60.0 * minute)
+    assert demand.tasks == 1
+
+
+@pytest.fixture
+def elastic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """A session that joins take for one with dynamic allocation."""
+    made = Executors.__init__
+
+    def init(executors: Executors, context: object) -> None:
+        made(executors, context)  # type: ignore[arg-type]
+        executors.elastic = True
+
+    monkeypatch.setattr(Executors, "__init__", init)
+    monkeypatch.setattr(workers, "_attempts", lambda context: 4)
+    return spark
+
+
+def start(spark: SparkSession, root: Path, files: int = 1) -> StreamingJoinQuery:
+    inputs = Inputs(root / "in", R=SCHEMA, S=SCHEMA)
+    for file in range(files):
+        for name in "RS":
+            inputs.add(name, [{"k": n, "t": 100 * file + n} for n in range(20)])
+    joined = join(QUERY, inputs.frames(spark), checkpoint=root / "state", partitions=2)
+    return joined.writeStream.trigger(availableNow=True).toParquet(root / "out")
+
+
+def test_a_join_without_barrier_stages_is_exact(elastic: SparkSession, tmp_path: Path) -> None:
+    running = start(elastic, tmp_path, files=3)
+    assert running.awaitTermination(120)
+    assert len(results(tmp_path / "out")) == 60
+    assert set(running.batches()["tasks"].to_pylist()) == {2}
+
+
+def test_too_few_slots_delay_a_micro_batch_and_do_not_stop_it(
+    elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "MEET_S", 0.5)
+    begun, released = tmp_path / "begun", tmp_path / "released"
+
+    def hold(numbers: object) -> None:
+        begun.touch()
+        while not released.exists():
+            time.sleep(0.02)
+
+    context = elastic.sparkContext
+    other = threading.Thread(target=lambda: context.parallelize([0], 1).foreachPartition(hold), daemon=True)
+    other.start()
+    while not begun.exists():
+        time.sleep(0.02)
+    running = start(elastic, tmp_path)
+    assert running.awaitTermination(120)
+    released.touch()
+    other.join(60)
+    assert "Spark started 1 of 2 tasks in 0 s, and the batch runs again in 1" in caplog.text
+    assert running.batches()["tasks"].to_pylist() == [1]
+    assert len(results(tmp_path / "out")) == 20
+
+
+class FailingTask(RunTask):
+    """A task that fails before or after the tasks have met, once or always.
+
+    said  a file with the failures
+    how   "raise" an error of this library, or "kill" the worker
+    """
+
+    def __init__(self, said: Path, how: str, met: bool, times: int, *given: Any) -> None:
+        super().__init__(*given)
+        self._said, self._how, self._met, self._times = said, how, met, times
+
+    def _fail(self) -> None:
+        with self._said.open("a+") as file:
+            file.seek(0)
+            if len(file.read()) >= self._times:
+                return
+            file.write("x")
+        if self._how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise InputError("stream R: a test made it fail")
+
+    def _run(self, number: int) -> TaskReport:
+        if not self._met and number == 1:
+            self._fail()
+        return super()._run(number)
+
+    def _join(self, engines: Engines, work: BatchTask, peers: Any, number: int, rows: Any) -> list[PartitionReport]:
+        reports = super()._join(engines, work, peers, number, rows)
+        if self._met and number == 1:
+            self._fail()
+        return reports
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+@pytest.mark.parametrize("met", [False, True])
+def test_a_task_that_fails_is_repeated_with_all_others(
+    elastic: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    met: bool,
+) -> None:
+    monkeypatch.setattr(workers, "RunTask", partial(FailingTask, tmp_path / "failed", how, met, 1))
+    running = start(elastic, tmp_path, files=2)
+    assert running.awaitTermination(120)
+    cause = "stream R: a test made it fail" if how == "raise" else ""
+    assert f"batch 0 failed and runs again: {cause}" in caplog.text
+    assert len(results(tmp_path / "out")) == 40
+
+
+def test_the_error_of_a_task_ends_the_join_as_it_is(
+    elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "RunTask", partial(FailingTask, tmp_path / "failed", "raise", True, 100))
+    running = start(elastic, tmp_path)
+    with pytest.raises(InputError, match="stream R: a test made it fail"):
+        running.awaitTermination(120)
+    assert (tmp_path / "failed").read_text() == "xxxx"
+
+
+@pytest.mark.campaign(0)
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+def test_a_join_grows_to_four_executors_and_back(tmp_path: Path) -> None:
+    """Each executor is a JVM with a Python worker; one of four is killed."""
+    command = [sys.executable, "-m", "tests.spark.streaming.faults.elastic", str(tmp_path), "4"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    said = {name: values for name, *values in map(str.split, ended.stdout.splitlines())}
+    tasks = [int(count) for count in said["tasks"]]
+    assert (tasks[0], max(tasks), tasks[-1]) == (1, 4, 1)
+    assert_exact(tmp_path)
+
+
+def assert_exact(root: Path) -> None:
+    """Compare the results with those of DuckDB."""
+    names = ("R", "S", "T")
+    tables = ", ".join(f"read_parquet('{root}/in/{name}/*.parquet') {name}" for name in names)
+    together = " and ".join(f"abs({a}.t - {b}.t) <= 400" for a, b in itertools.combinations(names, 2))
+    columns = [f"{name}.{column}" for name in names for column in "kt"]
+    wanted = f"select {counted(columns)} from {tables} where R.k = S.k and S.k = T.k and {together}"
+    quoted = [f'"{column}"' for column in columns]
+    published = f"select {counted(quoted)} from read_parquet('{root}/out/*/*.parquet')"
+    with duckdb.connect() as database:
+        expected = database.sql(wanted).fetchall()
+        assert database.sql(published).fetchall() == expected
+    assert expected[0][0] > 1_000_000
+
+
+def counted(columns: list[str]) -> str:
+    """Return the aggregates that tell two bags of rows apart."""
+    return f"count(*), sum(hash({', '.join(columns)})::hugeint)"
