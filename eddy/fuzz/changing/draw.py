@@ -38,7 +38,9 @@ MOST_STEPS = 30
 ROW_BYTES = 5
 KEY_VALUES = (0, 0, 0, 0, 1, 1, 2)
 HOWS: tuple[How, ...] = tuple(CHANGES)  # type: ignore[arg-type]
-AHEAD = (None, None, 0, 1, 2, 3, 5, 8, 13, EARLIER)
+SAME = -2
+"""Stands for the position of the newest element of the query: which of two elements comes first decides there."""
+AHEAD = (None, None, 0, 1, 2, 3, 5, 8, 13, SAME, SAME, EARLIER)
 DECIDE_EVERY = (1, 2, 3, 5, 9)
 """Arrivals between decisions of the policy."""
 STEP_KINDS = (*["push"] * 6, *["start"] * 2, *["change"] * 3, "stop", "bad", "reload")
@@ -101,6 +103,9 @@ class EngineStepWriter:
         kind, picks, rows = drawn
         ahead = AHEAD[picks[15] % len(AHEAD)] if self.oracle.position else AHEAD[picks[15] % (len(AHEAD) - 1)]
         name = QUERIES[picks[14] % len(QUERIES)]
+        if ahead == SAME:
+            newest = self.oracle.queries[name].element if name in self.oracle.queries else 0
+            ahead = newest - self.oracle.position if newest >= self.oracle.position else None
         match kind:
             case "push":
                 yield PushStep(self.rows(rows))

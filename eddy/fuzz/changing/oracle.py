@@ -243,9 +243,10 @@ class OracleRunning:
         for new in self.versions:
             links = [link for link in self._successions if link.new is new]
             ends = [link.old.ended for link in links]
+            begins = new.latest is None or all(self._had_ended(link.old, new.latest, position) for link in links)
             if links and all(self._had_ended(link.old, link.at, position) for link in links):
                 new.start, new.warm = links[0].at, False
-            elif new.start is None and None not in ends:
+            elif new.start is None and None not in ends and begins:
                 new.start = max(end for end in ends if end is not None)
             elif new.start is None and new.latest is not None and new.latest <= position:
                 new.start = new.ended = new.latest
