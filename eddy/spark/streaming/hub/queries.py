@@ -254,10 +254,11 @@ class HubQueries:
     def versions(self, batch: int) -> tuple[VersionTask, ...]:
         """Return the versions in force, for the tasks."""
         with self.lock:
+            stagings = self.sinks.stagings((running.lineage.name for running in self._running), batch)
             return tuple(
                 self._task(
                     running.version,
-                    staging=self.sinks.staging_of(running.lineage.name, batch),
+                    staging=stagings[running.lineage.name],
                     splits=any(
                         link.old is running.version and link.change.at_result and link.change.drains
                         for link in running.lineage.successions
@@ -271,18 +272,19 @@ class HubQueries:
     def above(self, batch: int) -> Sequence[Above]:
         """Return the operators above the joins of the versions in force."""
         with self.lock:
+            above = [running for running in self._running if running.below.above]
+            stagings = self.sinks.stagings((running.lineage.name for running in above), batch)
             return [
                 Above(
                     running.key,
                     f"{running.lineage.name}/{running.version.number}",
                     running.version.query,
-                    self.sinks.staging_of(running.lineage.name, batch),
+                    stagings[running.lineage.name],
                     running.version.complete_from
                     if running.below.windows and running.version.complete_from != -FOREVER
                     else None,
                 )
-                for running in self._running
-                if running.below.above
+                for running in above
             ]
 
     def _task(self, version: Version, **more: Any) -> VersionTask:

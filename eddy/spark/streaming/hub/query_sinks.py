@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from eddy.spark.streaming.sinks import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+WRITERS = 8
+"""Sinks that are at work side by side."""
 
 
 class QuerySinks(Sink):
@@ -34,8 +39,8 @@ class QuerySinks(Sink):
         """The queries of the newest micro-batch, which are published even without results."""
         self.dropped: set[str] = set()
         """The queries whose results are no longer needed."""
-        self._publishing: str | None = None
-        """The query whose sink is at work."""
+        self._failed: str | None = None
+        """The query whose sink failed to publish."""
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema, waiting: Iterable[tuple[str, Sink]]) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises.
@@ -64,7 +69,7 @@ class QuerySinks(Sink):
 
     @property
     def _title(self) -> str:
-        name = self._publishing
+        name = self._failed
         return super()._title if name is None else f"{self._sinks[name][0]._title} of query {name!r}"
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
@@ -106,10 +111,27 @@ class QuerySinks(Sink):
         with self._lock:
             return name in self._sinks
 
-    def staging_of(self, name: str, batch: int) -> Path | None:
-        """Return the directory for the results of a query; None if results are only counted."""
-        sink = self.of(name)
-        return sink.staging(batch) if sink.writes else None
+    def stagings(self, names: Iterable[str], batch: int) -> dict[str, Path | None]:
+        """Return by query the directory for its results; None if results are only counted."""
+
+        def staging(name: str) -> Path | None:
+            sink = self.of(name)
+            return sink.staging(batch) if sink.writes else None
+
+        return self._beside(dict.fromkeys(names), staging)
+
+    def _beside(self, names: Iterable[str], call: Callable[[str], T]) -> dict[str, T]:
+        """Return the value of a call for each query: side by side for sinks that allow it, one by one for the others.
+
+        Raises the first error, by the order of the names, when all calls side by side have ended.
+        """
+        names = list(names)
+        beside = [name for name in names if self.of(name).beside]
+        if len(beside) < 2:
+            return {name: call(name) for name in names}
+        with ThreadPoolExecutor(WRITERS) as pool:
+            begun = {name: pool.submit(call, name) for name in beside}
+        return {name: begun[name].result() if name in begun else call(name) for name in names}
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
         by_query: dict[str, list[str]] = defaultdict(list)
@@ -117,10 +139,16 @@ class QuerySinks(Sink):
             name, _, path = file.partition("/")
             if name not in self.dropped:
                 by_query[name].append(path)
-        for name in sorted(self.serving | by_query.keys()):
-            sink, self._publishing = self.of(name), name
-            sink.publish(batch, by_query.get(name, []), spark)
-            self._publishing = None
+
+        def publish(name: str) -> None:
+            try:
+                self.of(name).publish(batch, by_query.get(name, []), spark)
+            except BaseException:
+                self._failed = name
+                raise
+
+        self._failed = None
+        self._beside(sorted(self.serving | by_query.keys()), publish)
 
     def clean(self, before_batch: int) -> None:
         with self._lock:

@@ -81,11 +81,14 @@ class Sink(ABC):
     name      name of the sink in `writeStream.format(…)` if the sink is in the registry `FORMATS`; else unused
     options   names of the options in `writeStream`; "a.*" means all names that begin with "a."
     writes    whether tasks write results; if False, tasks only count results, and `staging` is never called
+    beside    whether `staging` and `publish` may run beside those of other sinks, in a thread of their own; the sinks
+              of a hub then wait for the disk together
     """
 
     name: ClassVar[str] = ""
     options: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[bool] = True
+    beside: ClassVar[bool] = False
 
     _staging: Staging | None = None
     _schema: pa.Schema | None = None
