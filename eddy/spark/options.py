@@ -50,7 +50,7 @@ class PartitionOptions:
 
     partitions  number of tasks that join; None = the number of tasks that run at a time, or 1 in a batch join with a
                 `Rows` window. With dynamic allocation the most tasks of a streaming join; None = those of all
-                executors, at most 16
+                executors, at most 16, or more if more run at the start
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 "packed" where possible. Fixed when a checkpoint begins
     placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a

@@ -2,13 +2,16 @@
 
 With dynamic allocation Spark removes an executor that was idle for a while, and adds one when tasks have waited for a
 slot for a second. A streaming join has no task that waits, since its tasks run all at once, so the join requests
-executors itself.
+executors itself. Joins of one application request executors together, and each has its own slots.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eddy.log import LOG
 
@@ -18,24 +21,46 @@ if TYPE_CHECKING:
 REQUEST_S = 1.0
 """The least seconds between two requests. Spark's own requests replace those of a join, so a join repeats them."""
 _ENABLED, _MOST = "spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors"
+_wanted: dict[str, dict[Executors, int]] = {}
+"""Id of a Spark application -> the executors of each of its joins, and how many tasks the join wants."""
+_lock = threading.Lock()
+
+
+class Executor(NamedTuple):
+    """An executor that gets tasks.
+
+    place  its name as a preferred place of tasks
+    slots  tasks that run at a time
+    busy   tasks that run now
+    """
+
+    place: str
+    slots: int
+    busy: int
 
 
 class Executors:
-    """The executors of one application.
+    """The executors of one application, as one join sees them.
 
     elastic  whether Spark adds and removes executors while the application runs
+    copies   whether Spark runs copies of slow tasks
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         conf = context.getConf()
-        local = str(context.master).partition("[")[0] == "local"
+
+        def is_on(setting: str) -> bool:
+            return str(conf.get(setting, "false")).strip().lower() == "true"
+
         # Spark ignores the setting in a local session.
-        self.elastic = conf.get(_ENABLED, "false") == "true" and not local
+        self.elastic = is_on(_ENABLED) and str(context.master).partition("[")[0] != "local"
+        self.copies = is_on("spark.speculation")
         self._cores_per_task = int(conf.get("spark.task.cpus", "1") or 1)
         self._cores = conf.get("spark.executor.cores")
         self._most = conf.get(_MOST)
         self._requested_at = -REQUEST_S
+        self._application = str(context.applicationId)
 
     def slots(self) -> int:
         """Return how many tasks can run at a time now."""
@@ -45,17 +70,28 @@ class Executors:
         except Exception:  # not part of Spark's interface
             return int(self._context.defaultParallelism)
 
+    def slots_of_each(self) -> int:
+        """Return how many tasks an executor runs at a time."""
+        if self._cores is not None:
+            return max(1, int(self._cores) // self._cores_per_task)
+        return max((executor.slots for executor in self.active()), default=1)
+
     def most_slots(self) -> int | None:
         """Return how many tasks can run at a time with all executors that Spark may add, None without a bound."""
-        return None if self._most is None else int(self._most) * self._slots_of_each()
+        return None if self._most is None else int(self._most) * self.slots_of_each()
 
     def request(self, slots: int) -> None:
         """Request executors for so many tasks at a time. Spark adds executors later, or never."""
+        with _lock:
+            joins = _wanted.setdefault(self._application, {})
+            joins[self] = slots
+            slots = sum(joins.values())
         now = time.monotonic()
-        if not self.elastic or now - self._requested_at < REQUEST_S:
+        if slots <= self.slots() or now - self._requested_at < REQUEST_S:
             return
         self._requested_at = now
-        executors = -(-slots // self._slots_of_each())
+        # Other jobs may need those that run now.
+        executors = max(-(-slots // self.slots_of_each()), len(self.active()))
         if self._most is not None:
             executors = min(executors, int(self._most))
         jvm = self._context._jvm
@@ -66,16 +102,50 @@ class Executors:
         except Exception as problem:  # meant for developers, so it may change
             LOG.warning("a request for %d executors failed: %s", executors, problem)
 
-    def places(self, tasks: int) -> tuple[str, ...]:
-        """Return the preferred place of each of the first tasks: slots of the executors that Spark added first.
+    def others(self) -> int:
+        """Return how many slots belong to joins of the application that started before this one."""
+        with _lock:
+            joins = _wanted.get(self._application, {})
+            before = list(joins)[: list(joins).index(self)] if self in joins else joins
+            return sum(joins[other] for other in before)
 
-        The executors that Spark added last thus become idle when a join needs fewer tasks. Without dynamic allocation,
-        and for tasks without a slot, there is no preferred place.
-        """
-        if not self.elastic:
-            return ()
-        slots = [f"executor_{host}_{number}" for number, host, slots in self._active() for _ in range(slots)]
-        return tuple(slots[:tasks])
+    def close(self) -> None:
+        """Withdraw the requests. Idempotent."""
+        with _lock:
+            _wanted.get(self._application, {}).pop(self, None)
+
+    def active(self) -> list[Executor]:
+        """Return the executors that get tasks, in the order in which Spark added them; none if Spark does not say."""
+        try:
+            scheduler, running = self._inner.schedulerBackend(), Counter[str]()
+            for executor in self._inner.statusTracker().getExecutorInfos():
+                running[f"{executor.host()}:{executor.port()}"] += executor.numRunningTasks()
+            # An executor that is about to leave gets no tasks.
+            return [
+                Executor(_place(number, at), slots, running[at])
+                for number, at, slots in self._known()
+                if slots and scheduler.isExecutorActive(str(number))
+            ]
+        except Exception:  # not part of Spark's interface
+            return []
+
+    def are_there(self, places: Iterable[str]) -> bool:
+        """Return whether Spark has lost none of some executors."""
+        try:
+            there = {_place(number, at) for number, at, _ in self._known()}
+        except Exception:  # not part of Spark's interface
+            return True
+        return there.issuperset(places)
+
+    def _known(self) -> list[tuple[int, str, int]]:
+        """Return the number, the host with its port, and the slots of each executor, ascending."""
+        known = self._inner.statusStore().executorList(True)
+        every = [known.apply(k) for k in range(known.size())]
+        return sorted(
+            (int(executor.id()), executor.hostPort(), executor.totalCores() // self._cores_per_task)
+            for executor in every
+            if executor.id().isdecimal()
+        )
 
     def numbers(self, tasks: int, places: tuple[str, ...] = ()) -> RDD[int]:
         """Return a dataset of the numbers from 0 to `tasks - 1`, each in a partition of its own.
@@ -103,21 +173,7 @@ class Executors:
     def _inner(self) -> Any:
         return self._context._jsc.sc()
 
-    def _active(self) -> list[tuple[int, str, int]]:
-        """Return the number, the host and the slots of each executor, in the order in which Spark added them."""
-        try:
-            known = self._inner.statusStore().executorList(True)
-            every = [known.apply(k) for k in range(known.size())]
-            return sorted(
-                (int(executor.id()), executor.hostPort().rpartition(":")[0] or executor.hostPort(), slots)
-                for executor in every
-                if executor.id().isdecimal() and (slots := executor.totalCores() // self._cores_per_task)
-            )
-        except Exception:  # not part of Spark's interface
-            return []
 
-    def _slots_of_each(self) -> int:
-        """Return how many tasks an executor runs at a time."""
-        if self._cores is not None:
-            return max(1, int(self._cores) // self._cores_per_task)
-        return max((slots for _, _, slots in self._active()), default=1)
+def _place(number: int, at: str) -> str:
+    """Return the name of an executor at a host and port as a preferred place."""
+    return f"executor_{at.rpartition(':')[0] or at}_{number}"

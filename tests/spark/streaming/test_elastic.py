@@ -29,6 +29,7 @@ from eddy.spark.streaming.worker.join_stage import RunTask
 from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, TaskReport
 from stairs.errors import InputError
 from tests.spark.streaming.jobs import Inputs, results
+from tests.spark.streaming.test_hops import HopsRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,16 +50,14 @@ def test_tasks_stay_in_bounds_and_shrink_only_after_a_while(
     tasks: int, most: int, batches: list[tuple[float, float]]
 ) -> None:
     demand, now = Demand(tasks, most, 0.0), 0.0
-    needed = [(0.0, demand.tasks)]
+    grown = [(0.0, demand.tasks(0.0))]
     for seconds, share in batches:
         now += seconds
-        before = demand.tasks
-        demand.saw(before, share * before * seconds, now)
-        assert 1 <= demand.tasks <= most
-        needed.append((now, demand.tasks))
-        lately = max(tasks for at, tasks in needed if at >= now - SHRINK_S)
-        assert demand.tasks <= lately
-        assert demand.tasks >= before or now - needed[0][0] > SHRINK_S
+        count = demand.tasks(now)
+        demand.saw(count, share * count * seconds, now)
+        if demand.tasks(now) > count:
+            grown.append((now, demand.tasks(now)))
+        assert max((tasks for at, tasks in grown if at >= now - SHRINK_S), default=1) <= demand.tasks(now) <= most
 
 
 @pytest.mark.parametrize("load", [0.3, 1.0, 2.5, 7.0])
@@ -67,17 +66,29 @@ def test_tasks_follow_the_load(load: float) -> None:
     demand = Demand(1, 100, 0.0)
     clock = itertools.count(1)
     for _ in range(2 * int(WINDOW_S + SHRINK_S)):
-        tasks = demand.tasks
-        demand.saw(tasks, min(load, tasks), float(next(clock)))
-    assert load / demand.tasks <= UTILIZATION * (1 + TOLERANCE)
-    assert demand.tasks == 1 or load / (demand.tasks - 1) >= UTILIZATION * (1 - TOLERANCE)
+        now = float(next(clock))
+        tasks = demand.tasks(now)
+        demand.saw(tasks, min(load, tasks), now)
+    assert load / tasks <= UTILIZATION * (1 + TOLERANCE)
+    assert tasks == 1 or load / (tasks - 1) >= UTILIZATION * (1 - TOLERANCE)
+
+
+def test_tasks_shrink_a_while_after_the_load_has_gone() -> None:
+    """Also without a micro-batch in between, which nothing measures."""
+    demand = Demand(1, 10, 0.0)
+    for second in range(1, 20):
+        demand.saw(4, 4.0, float(second))
+    assert demand.tasks(19.0) == 10
+    demand.saw(10, 0.1, 30.0)
+    assert demand.tasks(30.0) == demand.tasks(19.0 + SHRINK_S) == 10
+    assert demand.tasks(19.0 + SHRINK_S + 1) == 1
 
 
 def test_a_batch_after_a_long_rest_is_no_load() -> None:
     demand = Demand(1, 10, 0.0)
     for minute in range(1, 4):
         demand.saw(1, 5.0, 60.0 * minute)
-    assert demand.tasks == 1
+    assert demand.tasks(180.0) == 1
 
 
 @pytest.fixture
@@ -196,19 +207,53 @@ def test_the_error_of_a_task_ends_the_join_as_it_is(
     assert (tmp_path / "failed").read_text() == "xxxx"
 
 
+class FailingInRound(FailingTask):
+    """A task in hops that fails when it has received what others sent it, and has kept some of it."""
+
+    def _join(self, engines: Engines, work: BatchTask, peers: Any, number: int, rows: Any) -> list[PartitionReport]:
+        receive = peers.receive
+
+        def fails(exchange: int) -> Any:
+            if number == 1 and exchange == 1 and work.hops is not None and work.hops.batch == 1:
+                self._fail()
+            return receive(exchange)
+
+        peers.receive = fails
+        return RunTask._join(self, engines, work, peers, number, rows)
+
+
+def test_what_a_task_kept_before_it_failed_is_not_used(
+    elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "RunTask", partial(FailingInRound, tmp_path / "failed", "raise", True, 2))
+    run = HopsRun(elastic, tmp_path, "RSTU", 9, 2)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement=run.plan(), transport="packed", partitions=2)
+    running.processAllAvailable()
+    running.stop()
+    assert caplog.text.count("failed and runs again: stream R: a test made it fail") == 2
+    run.check()
+
+
 @pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
-def test_a_join_grows_to_four_executors_and_back(tmp_path: Path) -> None:
-    """Each executor is a JVM with a Python worker; one of four is killed."""
-    command = [sys.executable, "-m", "tests.spark.streaming.faults.elastic", str(tmp_path), "4"]
+@pytest.mark.parametrize(("executors", "slots"), [(4, 1), (2, 2)])
+def test_a_join_grows_to_all_executors_and_back(tmp_path: Path, executors: int, slots: int) -> None:
+    """Each executor is a JVM with a Python worker for each slot; one executor is killed at work."""
+    numbers = map(str, (executors, slots))
+    command = [sys.executable, "-m", "tests.spark.streaming.faults.elastic", str(tmp_path), *numbers]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    said = {name: values for name, *values in map(str.split, ended.stdout.splitlines())}
-    tasks = [int(count) for count in said["tasks"]]
-    assert (tasks[0], max(tasks), tasks[-1]) == (1, 4, 1)
+    said = {name: list(map(int, values)) for name, *values in map(str.split, ended.stdout.splitlines())}
+    tasks = said["tasks"]
+    assert (tasks[0], max(tasks), tasks[-1]) == (slots, executors * slots, slots)
+    # The engines stay in their workers while the number of tasks does.
+    assert said["loaded"][-3:] == [0, 0, 0]
+    assert sum(map(bool, said["loaded"])) < len(tasks) / 2
     assert_exact(tmp_path)
 
 

@@ -197,10 +197,11 @@ def test_tasks_that_came_in_time_may_read_their_rows_for_longer(meetings: Meetin
 
 @pytest.mark.parametrize("reported", [True, False])
 def test_a_copy_of_a_task_waits_until_spark_has_the_report(
-    meetings: Meetings, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, reported: bool
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, reported: bool
 ) -> None:
     """Spark runs copies of slow tasks with `spark.speculation`, and takes the report that comes first."""
     monkeypatch.setattr(meeting, "COPY_S", SOON_S if reported else 0.1)
+    meetings = Meetings("127.0.0.1", KEY, copies=True)
     copied = threading.Event()
 
     def work(seat: Seat) -> None:
@@ -221,3 +222,39 @@ def test_a_copy_of_a_task_waits_until_spark_has_the_report(
         else:
             refused(copy)  # the host of the first task was lost with its report
     refused(copy)
+    meetings.close()
+
+
+@pytest.mark.parametrize("lost", ["fails", "is repeated", "is given up"])
+def test_a_meeting_in_vain_says_so_once(meetings: Meetings, pool: ThreadPoolExecutor, lost: str) -> None:
+    """Its job may have tasks that Spark cannot end by itself: on a lost host, for example."""
+    said = []
+    worked = threading.Barrier(3)
+
+    def work(seat: Seat) -> None:
+        worked.wait(SOON_S)
+        until = time.monotonic() + SOON_S
+        while time.monotonic() < until:
+            seat.check()
+            time.sleep(0.01)
+
+    def fail(seat: Seat) -> None:
+        worked.wait(SOON_S)
+        raise GaveUp
+
+    with meetings.hold([None] * 2, doubled, SOON_S, lambda: said.append(lost)) as name:
+        first = pool.submit(attend, meetings.place, name, 0, work)
+        second = pool.submit(attend, meetings.place, name, 1, fail if lost == "fails" else work)
+        worked.wait(SOON_S)
+        if lost == "is repeated":
+            refused(pool.submit(attend, meetings.place, name, 1))
+        if lost == "is given up":
+            meetings.give_up(name)
+        refused(first)
+        with pytest.raises(GaveUp if lost == "fails" else TurnedAwayError):
+            second.result(SOON_S)
+        assert said == [lost]
+    assert said == [lost]
+    with meetings.hold([None], doubled, SOON_S, lambda: said.append("for nothing")) as name:
+        attend(meetings.place, name, 0)
+    assert said == [lost]

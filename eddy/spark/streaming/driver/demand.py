@@ -36,9 +36,10 @@ class Demand:
         self._needed: deque[tuple[float, int]] = deque([(now, min(tasks, most))])
         """The tasks that were needed within SHRINK_S, with the times."""
 
-    @property
-    def tasks(self) -> int:
-        """The number of tasks that the join should have."""
+    def tasks(self, now: float) -> int:
+        """Return the number of tasks that the join should have."""
+        while len(self._needed) > 1 and self._needed[0][0] < now - SHRINK_S:
+            self._needed.popleft()
         return max(tasks for _, tasks in self._needed)
 
     def saw(self, tasks: int, busy_s: float, now: float) -> None:
@@ -53,5 +54,3 @@ class Demand:
         if abs(needed / tasks - 1) <= TOLERANCE:
             needed = tasks
         self._needed.append((now, max(1, min(self._most, math.ceil(needed)))))
-        while self._needed[0][0] < now - SHRINK_S:
-            self._needed.popleft()

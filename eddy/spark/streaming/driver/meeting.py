@@ -15,8 +15,9 @@ Tasks get the name of the meeting as a property of their Spark job, and all othe
 and pickles the job only once, which takes 15 ms.
 
 Outside of a barrier stage, Spark may start some of the tasks only, repeat a task, or run a copy of a slow task. So a
-meeting may have a limit on the time in which all tasks come, and a second task with the same number waits until the
-first one has left: it gets no work.
+meeting may have a limit on the time in which all tasks come. A second task with the same number gets no work. If Spark
+copies slow tasks, the copy waits until the job has ended, since Spark takes the report that comes first; otherwise the
+first task is lost, and the meeting is in vain.
 """
 
 from __future__ import annotations
@@ -37,10 +38,8 @@ from eddy.spark.streaming.worker.meeting import MeetingPlace, connection_of
 Decide = Callable[[Sequence[Any]], Sequence[Any]]
 """Takes the reports of the tasks, in the order of their numbers; returns the answer to each task."""
 _PAUSE_S = 0.1
-SILENT_S = 15
-"""Seconds after which a host that answers nothing is lost. Spark itself waits for two minutes."""
 COPY_S = 10.0
-"""Seconds after the end of a task in which Spark gets its report. A copy of the task that ended before could win."""
+"""Seconds after the end of a task in which Spark gets its report."""
 
 
 @dataclass
@@ -50,11 +49,11 @@ class _Round:
     orders    the first message to each task
     said      number of a task -> its report
     sockets   number of a task -> its socket and its connection
-    done      the tasks whose work is done
     left      number of a task -> whether it has disconnected
     ended     whether the job of the tasks has ended
     problem   the error that `decide` raised, if any
     patience  seconds after the first task in which all must come, None = no limit
+    in_vain   called once if the meeting is in vain before the job has ended
     late      whether the meeting ended because not all tasks came in time
     over      whether the decision was made, or can no longer be made
     """
@@ -63,6 +62,7 @@ class _Round:
     orders: Sequence[Any]
     decide: Decide
     patience: float | None
+    in_vain: Callable[[], None] | None
     said: dict[int, Any] = field(default_factory=dict)
     sockets: dict[int, tuple[socket.socket, Connection]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -87,13 +87,14 @@ class TooFewTasksError(Exception):
 class Meetings:
     """The driver's side of all meetings of one join: a server on a port of this host.
 
-    host  address at which the workers reach the driver
-    key   secret of the join
-    bind  address of this host to listen on; None = `host`
+    host    address at which the workers reach the driver
+    key     secret of the join
+    bind    address of this host to listen on; None = `host`
+    copies  whether Spark runs copies of slow tasks
     """
 
-    def __init__(self, host: str, key: bytes, bind: str | None = None) -> None:
-        self._key = key
+    def __init__(self, host: str, key: bytes, bind: str | None = None, copies: bool = False) -> None:
+        self._key, self._copies = key, copies
         self._closed = False
         self._server = socket.create_server((bind or host, 0), backlog=1024)
         self.place = MeetingPlace((host, self._server.getsockname()[1]), key)
@@ -103,15 +104,22 @@ class Meetings:
         threading.Thread(target=self._accept, name="eddy meetings", daemon=True).start()
 
     @contextlib.contextmanager
-    def hold(self, orders: Sequence[Any], decide: Decide, patience_s: float | None = None) -> Iterator[str]:
+    def hold(
+        self,
+        orders: Sequence[Any],
+        decide: Decide,
+        patience_s: float | None = None,
+        in_vain: Callable[[], None] | None = None,
+    ) -> Iterator[str]:
         """Hold a meeting of one task for each of `orders`, and yield its name; the body of the `with` runs the tasks.
 
         patience_s  seconds after the first task in which all must come, None = no limit
+        in_vain     called once, in any thread, if the meeting is in vain while the body runs
 
         If `decide` raises an error, the driver refuses the tasks and raises the error after the body. If not all tasks
         come in time, the driver refuses those that came, and raises TooFewTasksError after the body.
         """
-        current = _Round(uuid.uuid4().hex, orders, decide, patience_s)
+        current = _Round(uuid.uuid4().hex, orders, decide, patience_s, in_vain)
         with self._lock:
             self._rounds[current.name] = current
         try:
@@ -119,12 +127,20 @@ class Meetings:
         finally:
             with self._lock:
                 del self._rounds[current.name]
+                current.in_vain = None
             self._end(current, decided=True)
             current.ended.set()
             if current.problem is not None:
                 raise current.problem
-        if current.late:
-            raise TooFewTasksError(len(current.sockets))
+            if current.late:
+                raise TooFewTasksError(len(current.sockets))
+
+    def give_up(self, name: str) -> None:
+        """End a meeting, some of whose tasks are lost."""
+        with self._lock:
+            current = self._rounds.get(name)
+        if current is not None:
+            self._end(current, decided=True)
 
     def close(self) -> None:
         """Close the port. Idempotent."""
@@ -151,7 +167,6 @@ class Meetings:
         left: threading.Event | None = None
         # Shutting the socket down wakes a thread that reads from the connection; closing the connection would not.
         with accepted, connection_of(accepted.dup()) as connection:
-            _notice_loss(accepted)
             try:
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
@@ -166,9 +181,9 @@ class Meetings:
                         current.sockets[task] = accepted, connection
                         limited = current.patience is not None and len(current.sockets) == 1
                 if first is not None:
-                    copied, current = current, None  # the end of a copy does not end the meeting
-                    first.wait()
-                    if task in copied.done:
+                    if self._copies:
+                        copied, current = current, None  # the end of a copy does not end the meeting
+                        first.wait()
                         copied.ended.wait(COPY_S)
                     return
                 if limited:
@@ -199,9 +214,10 @@ class Meetings:
         """End a meeting to which not all tasks come in time."""
         current.ended.wait(current.patience)
         with self._lock:
-            current.late = len(current.sockets) < len(current.orders) and not current.over
+            if len(current.sockets) < len(current.orders) and not current.over:
+                current.late = current.over = True
         if current.late:
-            self._end(current)
+            self._end(current, decided=True)
 
     def _decide(self, current: _Round) -> None:
         try:
@@ -227,15 +243,9 @@ class Meetings:
                 return
             current.over = True
             sockets = [connection for connection, _ in current.sockets.values()]
+            in_vain, current.in_vain = current.in_vain, None
+        if in_vain is not None:
+            in_vain()
         for connection in sockets:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _notice_loss(accepted: socket.socket) -> None:
-    """Let a wait for a message end with an error if the other host is lost, within SILENT_S."""
-    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Names of Linux; other systems notice it after some hours.
-    for name, value in (("TCP_KEEPIDLE", SILENT_S // 3), ("TCP_KEEPINTVL", SILENT_S // 6), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            accepted.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -6,7 +6,7 @@ so `run` repeats the stage as often as Spark repeats a task.
 
 With dynamic allocation Spark refuses barrier stages. The stage is then a usual one: it has at most one task for each
 slot, tasks return errors as reports, and a meeting to which not all tasks come in time ends, and is held again with
-fewer tasks. How many tasks there are follows from the load (`demand.py`).
+fewer tasks (`elastic_tasks.py`). How many tasks there are follows from the load (`demand.py`).
 
 The workers have their own pool (`environment/pools.py`). Otherwise tasks of other jobs would use the same workers, and
 a task of the join could get a worker without engines. Spark ends workers that were idle for a minute, so a thread runs
@@ -29,7 +29,7 @@ from eddy.spark.environment.session import one_host
 from eddy.spark.errors import MalformedMessageError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
-from eddy.spark.streaming.driver.demand import Demand
+from eddy.spark.streaming.driver.elastic_tasks import ElasticTasks
 from eddy.spark.streaming.driver.meeting import Decide, Meetings, TooFewTasksError
 from eddy.spark.streaming.worker.engines import JoinStart
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
@@ -67,22 +67,23 @@ class Workers:
         job = CloudPickleSerializer().dumps((context.job, context.locations, context.carried.inputs, context.grouped))
         conf = spark.getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
-        self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))
-        start = JoinStart(uuid.uuid4().hex, job, context.key, one_host(context.spark))
         self._executors = Executors(spark)
+        copies = self._executors.elastic and self._executors.copies  # Spark copies no task of a barrier stage
+        self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"), copies)
+        start = JoinStart(uuid.uuid4().hex, job, context.key, one_host(context.spark))
         self._run_task = RunTask(start, self._meetings.place, self._executors.elastic)
         self._attempts = _attempts(spark)
         self._stages: dict[tuple[int, tuple[str, ...]], RDD[TaskReport | TaskFailure]] = {}
-        self._demand: Demand | None = None
-        self._warm: frozenset[str] | None = None
-        """The executors with Python workers that have imported this package; None before the first micro-batch."""
-        self._warming: threading.Thread | None = None
+        self._elastic: ElasticTasks | None = None
+        if self._executors.elastic:
+            self._elastic = ElasticTasks(spark, self._executors, context.name, tasks, self._warm_up)
         self._running = threading.Lock()
         self._used_at = 0.0  # the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
-        self._most = tasks
         self._pool = take_pool(spark, tasks)
-        threading.Thread(target=self._keep_alive, name="eddy keeps workers", daemon=True).start()
+        # Executors that come and go may go with their workers.
+        if self._elastic is None:
+            threading.Thread(target=self._keep_alive, name="eddy keeps workers", daemon=True).start()
 
     def run(
         self, batch: int, most: int, orders: MakeOrders, decide: Decide, check: Callable[[], None], busy_s: float
@@ -119,59 +120,30 @@ class Workers:
                             raise
                         LOG.warning("%s: batch %d failed and runs again: %s", self._context.name, batch, cause)
                     else:
-                        self._saw(len(reports), busy_s + sum(report.busy_s for report in reports))
+                        if self._elastic is not None:
+                            self._elastic.saw(tasks, busy_s + sum(report.busy_s for report in reports))
                         return reports
             finally:
                 self._used_at = time.monotonic()
 
     def _tasks(self, most: int) -> int:
-        """Return the number of tasks of the next stage, at most `most`; request executors for those that lack slots."""
-        slots = self._executors.slots()
-        if not self._executors.elastic:
-            return max(1, min(most, slots))
-        if self._demand is None:
-            self._demand = Demand(slots, self._most, time.monotonic())
-        wanted = self._demand.tasks
-        if wanted > slots:
-            self._executors.request(wanted)
-        return max(1, min(most, wanted, self._ready(slots)))
+        """Return the number of tasks of the next stage, at most `most`."""
+        if self._elastic is not None:
+            return self._elastic.count(most)
+        return max(1, min(most, self._executors.slots()))
 
-    def _ready(self, slots: int) -> int:
-        """Return how many of the slots are in warm executors, and warm the others, which takes seconds."""
-        places = self._executors.places(slots)
-        if self._warm is None or not places:
-            self._warm = frozenset(places)
-            return slots
-        cold = [place for place in places if place not in self._warm]
-        if cold and (self._warming is None or not self._warming.is_alive()):
-            self._warming = threading.Thread(target=self._warm_up, args=(places, cold), daemon=True)
-            self._warming.start()
-        return next((count for count, place in enumerate(places) if place not in self._warm), slots)
+    def _warm_up(self, places: Sequence[str]) -> None:
+        """Start a Python worker in each of some places."""
+        with described(self._context.spark, f"{self._context.name}: new executors"):
+            self._run_nothing(tuple(places))
 
-    def _warm_up(self, places: Sequence[str], cold: Sequence[str]) -> None:
-        """Start a Python worker in each slot of new executors."""
-        # An executor may be removed again.
-        with contextlib.suppress(Exception), described(self._context.spark, f"{self._context.name}: new executors"):
-            self._run_nothing(cold)
-            self._warm = frozenset(places)
-
-    def _run_nothing(self, places: Sequence[str]) -> None:
+    def _run_nothing(self, places: tuple[str, ...] = ()) -> None:
         """Run an empty task in each of some places, or one anywhere."""
-        numbers = self._executors.numbers(max(1, len(places)), tuple(places))
+        numbers = self._executors.numbers(max(1, len(places)), places)
         in_pool(self._spark, self._pool, numbers.mapPartitions(_nothing)).collect()
-
-    def _saw(self, tasks: int, busy_s: float) -> None:
-        """Take the load of a micro-batch."""
-        if self._demand is None:
-            return
-        before = self._demand.tasks
-        self._demand.saw(tasks, busy_s, time.monotonic())
-        if before != self._demand.tasks:
-            LOG.info("%s: the load needs %d tasks, after %d", self._context.name, self._demand.tasks, before)
 
     def _run_once(self, batch: int, orders: Sequence[Orders], decide: Decide) -> list[TaskReport]:
         decided, tasks = False, len(orders)
-        reports: list[TaskReport | TaskFailure] = []
         # Spark logs no message while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))
 
@@ -185,12 +157,7 @@ class Workers:
         slow.daemon = True
         slow.start()
         try:
-            with self._meetings.hold(orders, decide_once, MEET_S if self._executors.elastic else None) as name:
-                self._spark.setLocalProperty(MEETING, name)
-                reports = self._stage(tasks).collect()
-        except TooFewTasksError:
-            _raise_error(reports)
-            raise
+            reports = self._meet(orders, decide_once)
         finally:
             slow.cancel()
         _raise_error(reports)
@@ -201,16 +168,36 @@ class Workers:
             raise RuntimeError(f"Spark lost {tasks - len(done)} of the {tasks} tasks of a micro-batch")
         return done
 
+    def _meet(self, orders: Sequence[Orders], decide: Decide) -> list[TaskReport | TaskFailure]:
+        """Run the tasks of a meeting; return their reports."""
+        tasks = len(orders)
+        if self._elastic is None:
+            with self._meetings.hold(orders, decide) as name:
+                self._spark.setLocalProperty(MEETING, name)
+                return self._stage(tasks).collect()
+        reports: list[TaskReport | TaskFailure] = []
+        try:
+            with (
+                self._elastic.watched(lambda: self._meetings.give_up(name), tasks) as in_vain,
+                self._meetings.hold(orders, decide, MEET_S, in_vain) as name,
+            ):
+                self._spark.setLocalProperty(MEETING, name)
+                reports = self._stage(tasks).collect()
+        except TooFewTasksError:
+            _raise_error(reports)
+            raise
+        return reports
+
     def _stage(self, tasks: int) -> RDD[TaskReport | TaskFailure]:
         """Return the stage of this many tasks, planned once."""
-        places = self._executors.places(tasks)
+        places = () if self._elastic is None else self._elastic.places(tasks)
         if (tasks, places) not in self._stages:
             numbers = self._executors.numbers(tasks, places)
-            if self._executors.elastic:
+            if self._elastic is None:
+                stage = numbers.barrier().mapPartitions(self._run_task)
+            else:
                 self._stages.clear()  # executors that have gone do not return
                 stage = numbers.mapPartitions(self._run_task)
-            else:
-                stage = numbers.barrier().mapPartitions(self._run_task)
             self._stages[tasks, places] = in_pool(self._spark, self._pool, stage)
         return self._stages[tasks, places]
 
@@ -221,7 +208,7 @@ class Workers:
                 if time.monotonic() - self._used_at > ALIVE_S:
                     # The session may have ended.
                     with contextlib.suppress(Exception), described(self._context.spark, text):
-                        self._run_nothing(self._executors.places(1))
+                        self._run_nothing()
                     self._used_at = time.monotonic()
             self._closed.wait(ALIVE_S / 5)
 
@@ -229,6 +216,7 @@ class Workers:
         """Let Spark end the workers, or let the next join use them. Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
+            self._executors.close()
             self._meetings.close()
             return_pool(self._spark, self._pool)
 

@@ -101,8 +101,6 @@ class Engines:
         self.job, self.locations, self.inputs, grouped = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
-        self.intact = True
-        """Whether no task failed while it changed the engines."""
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the join below the query."""
         self._above: dict[str, QueryAbove | None] = {"": None if grouped is None else QueryAbove(grouped)}
@@ -214,13 +212,6 @@ class Engines:
         for kept in self._kept.values():
             kept.close()
         self._kept = {}
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Change engines in the body. If the body fails, no later task uses them."""
-        self.intact = False
-        yield
-        self.intact = True
 
     # The bound on memory
 
@@ -350,10 +341,9 @@ _engines: dict[str, Engines] = {}
 
 
 def engines_of(start: JoinStart) -> Engines:
-    """Return the engines of a start in this process. Drop those of other starts, which no task will need, and those
-    that a task left while it failed."""
+    """Return the engines of a start in this process. Drop those of other starts, which no task will need."""
     engines = _engines.get(start.name)
-    if engines is None or not engines.intact:
+    if engines is None:
         for other in _engines.values():
             other.close()
         _engines.clear()

@@ -125,18 +125,17 @@ class RunTask:
             ):
                 address = None if peers is None else peers.address
                 work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
-                with engines.working():
-                    engines.drop(work.drop)
-                    engines.follow_policy(work.policy)
-                    engines.hand_over(work.hand_over)
-                    engines.partitions = work.partitions
-                    engines.learn(work.queries, work.versions)
-                    engines.begin(
-                        orders.batch,
-                        work.share,
-                        (group_task.group for task in work.tasks for group_task in task.groups),
-                    )
-                    reports = self._join(engines, work, peers, seat.task, logged.rows)
+                engines.drop(work.drop)
+                engines.follow_policy(work.policy)
+                engines.hand_over(work.hand_over)
+                engines.partitions = work.partitions
+                engines.learn(work.queries, work.versions)
+                engines.begin(
+                    orders.batch,
+                    work.share,
+                    (group_task.group for task in work.tasks for group_task in task.groups),
+                )
+                reports = self._join(engines, work, peers, seat.task, logged.rows)
             waited_s = seat.waited_s + (0.0 if peers is None else peers.waited_s)
             busy_s = time.monotonic() - began - waited_s
             seat.leave()

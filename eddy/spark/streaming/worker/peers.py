@@ -99,7 +99,7 @@ class Peers:
         addresses   address at which each task listens, by the number of the task
         exchanges   number of exchanges in this meeting
         """
-        self._exchanges = exchanges
+        began, self._exchanges = time.monotonic(), exchanges
         others = [number for number in range(len(addresses)) if number != self._seat.task]
         threading.Thread(target=self._accept, name="eddy peers", daemon=True).start()
         for number in others:
@@ -111,6 +111,7 @@ class Peers:
                 answer_challenge(connection, self._key)
                 deliver_challenge(connection, self._key)
                 connection.send_bytes(self._seat.meeting.encode())
+        self.waited_s += time.monotonic() - began
 
     def limit(self, rooms: Mapping[int, int]) -> None:
         """Set the bytes that may wait for each node from now on. Raises NoRoomError if more bytes wait already."""

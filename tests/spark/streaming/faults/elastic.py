@@ -1,9 +1,9 @@
 """Runs a join whose executors Spark adds and removes: it grows under load, an executor dies, and it shrinks again.
 
-    python -m tests.spark.streaming.faults.elastic DIRECTORY EXECUTORS
+    python -m tests.spark.streaming.faults.elastic DIRECTORY EXECUTORS SLOTS
 
 Rows come as fast as the join takes them until all executors run, and a few at a time until one is left. Prints the
-number of tasks of each micro-batch, and whether it loaded engines from the log.
+number of tasks of each micro-batch, and the number of engines that it loaded from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import eddy
-from eddy.spark import session
+from eddy.spark import join, session
 from eddy.spark.environment.executors import Executors
 from eddy.spark.streaming.driver import demand
 from tests.spark.streaming.faults.processes import below, processes
@@ -54,11 +54,11 @@ class Load:
             self.inputs.add(name, pa.table([keys, times], schema=SCHEMA))
         self.files += 1
 
-    def until(self, running: StreamingJoinQuery, rows: int, executors: int) -> None:
-        """Add files of so many rows until the join runs in so many tasks, and Spark has no more executors."""
+    def until(self, running: StreamingJoinQuery, rows: int, tasks: int) -> None:
+        """Add files of so many rows until the join runs in so many tasks, and Spark has no more slots."""
         until = time.monotonic() + PHASE_S
-        while (running.batches()["tasks"].to_pylist() or [0])[-1] != executors or self._executors.slots() > executors:
-            assert time.monotonic() < until, f"no {executors} executors after {PHASE_S:.0f} s"
+        while (running.batches()["tasks"].to_pylist() or [0])[-1] != tasks or self._executors.slots() > tasks:
+            assert time.monotonic() < until, f"no {tasks} tasks after {PHASE_S:.0f} s"
             for _ in range(3 if rows > FEW else 1):
                 self.add(rows)
             running.processAllAvailable()
@@ -66,11 +66,11 @@ class Load:
                 time.sleep(0.3)
 
 
-def main(root: Path, executors: int) -> None:
+def main(root: Path, executors: int, slots: int) -> None:
     demand.WINDOW_S, demand.SHRINK_S = 2.0, 5.0
     os.environ["SPARK_WORKER_DIR"] = str(root / "work")
     spark = session(
-        f"local-cluster[{executors},1,700]",
+        f"local-cluster[{executors},{slots},700]",
         **{
             "spark.dynamicAllocation.enabled": True,
             "spark.dynamicAllocation.minExecutors": 1,
@@ -89,22 +89,26 @@ def main(root: Path, executors: int) -> None:
         [eddy.Stream(name, SCHEMA, window=eddy.Range(SPAN), time="t") for name in STREAMS],
         ["R.k = S.k", "S.k = T.k"],
     )
-    joined = eddy.spark.join(query, load.inputs.frames(spark), checkpoint=root / "checkpoint")
+    most = executors * slots
+    joined = join(query, load.inputs.frames(spark), checkpoint=root / "checkpoint", partitions=most)
     running = joined.writeStream.format("parquet").start(root / "out")
-    load.until(running, FEW, 1)
-    load.until(running, ROWS, executors)
+    load.until(running, FEW, slots)
+    load.until(running, ROWS, most)
     newest = below(os.getpid(), "CoarseGrainedExecutorBackend", processes())[-1]
-    os.kill(newest, signal.SIGKILL)
     load.add(ROWS)
+    time.sleep(0.3)
+    os.kill(newest, signal.SIGKILL)
     running.processAllAvailable()
-    load.until(running, FEW, 1)
+    load.until(running, FEW, slots)
+    for _ in range(5):
+        load.add(FEW)
+        running.processAllAvailable()
     running.stop()
     batches = running.batches()
     print("tasks", *batches["tasks"].to_pylist())
     print("loaded", *batches["loaded"].to_pylist())
-    print("files", load.files)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
