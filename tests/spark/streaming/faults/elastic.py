@@ -37,7 +37,7 @@ SPAN, ROWS, FEW = 400, 300_000, 20
 PHASE_S = 150.0
 
 
-class Load:
+class FileLoad:
     """Adds files, each with the next rows of its stream, until the join has so many executors."""
 
     def __init__(self, root: Path, spark: SparkSession) -> None:
@@ -84,7 +84,7 @@ def main(root: Path, executors: int, slots: int) -> None:
             "spark.sql.warehouse.dir": str(root / "warehouse"),
         },
     )
-    load = Load(root, spark)
+    load = FileLoad(root, spark)
     query = eddy.Query(
         [eddy.Stream(name, SCHEMA, window=eddy.Range(SPAN), time="t") for name in STREAMS],
         ["R.k = S.k", "S.k = T.k"],
