@@ -155,3 +155,5 @@ class QuerySinks(Sink):
             sinks = [sink for sink, _ in self._sinks.values()]
         for sink in sinks:
             sink.clean(before_batch)
+        # The next micro-batch then need not wait for the disk.
+        self.stagings((name for name in self.serving if self.has(name) and self.of(name).beside), before_batch + 1)

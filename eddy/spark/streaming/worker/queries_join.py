@@ -59,6 +59,11 @@ class _VersionFiles:
             self._files.write(part.results.filter(pa.array(~is_alone)))
             self._alone.write(part.results.filter(pa.array(is_alone)))
 
+    def finish(self) -> None:
+        for file in (self._files, self._alone):
+            if isinstance(file, ResultFile):
+                file.finish()
+
     def close(self) -> VersionReport:
         report = VersionReport(self._files.close(), rows=self._files.rows - self._before)
         if self._alone is not None:
@@ -98,6 +103,8 @@ class QueriesJoin(PartitionJoin):
         try:
             report = super().run()
         finally:
+            for files in self._files.values():
+                files.finish()
             # Files are made durable side by side: each waits for the disk, and for nothing else.
             with ThreadPoolExecutor(WRITERS) as pool:
                 reports = pool.map(_VersionFiles.close, self._files.values())
