@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -398,3 +399,32 @@ def test_a_change_after_a_stop_that_waits_is_a_start(stop: Any, refused: bool) -
             queries.give(change)
     else:
         queries.give(change)
+
+
+class MeetingSink(NullSink):
+    """A sink that waits in `publish` for all others of its kind, and may fail then."""
+
+    beside = True
+
+    def __init__(self, met: threading.Barrier, fails: bool) -> None:
+        self._met, self._fails = met, fails
+
+    def publish(self, batch: int, files: Any, spark: Any) -> None:
+        self._met.wait(10)
+        if self._fails:
+            raise OSError("no space")
+
+
+def test_sinks_that_allow_it_publish_side_by_side_and_the_first_that_fails_is_named() -> None:
+    sinks, met, alone = QuerySinks(), threading.Barrier(3), NullSink()
+    for name, sink in {name: MeetingSink(met, name > "a") for name in "abc"}.items():
+        sinks.put(name, sink, SCHEMA)
+    sinks.put("z", alone, SCHEMA)
+    sinks.serving = frozenset("abcz")
+    with pytest.raises(OSError, match="no space"):
+        sinks.publish(0, ["a/one"], cast("Any", None))
+    assert sinks._title == "MeetingSink of query 'b'"
+    for name in "bc":
+        sinks.put(name, MeetingSink(met, False), SCHEMA)
+    sinks.publish(0, ["a/one"], cast("Any", None))
+    assert sinks._title == "QuerySinks"

@@ -39,8 +39,8 @@ class QuerySinks(Sink):
         """The queries of the newest micro-batch, which are published even without results."""
         self.dropped: set[str] = set()
         """The queries whose results are no longer needed."""
-        self._failed: str | None = None
-        """The query whose sink failed to publish."""
+        self._at_work: str | None = None
+        """The query whose sink is at work, or has failed."""
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema, waiting: Iterable[tuple[str, Sink]]) -> None:
         """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises.
@@ -69,7 +69,7 @@ class QuerySinks(Sink):
 
     @property
     def _title(self) -> str:
-        name = self._failed
+        name = self._at_work
         return super()._title if name is None else f"{self._sinks[name][0]._title} of query {name!r}"
 
     def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
@@ -125,13 +125,15 @@ class QuerySinks(Sink):
 
         Raises the first error, by the order of the names, when all calls side by side have ended.
         """
-        names = list(names)
+        names, done = list(names), dict[str, T]()
         beside = [name for name in names if self.of(name).beside]
-        if len(beside) < 2:
-            return {name: call(name) for name in names}
-        with ThreadPoolExecutor(WRITERS) as pool:
-            begun = {name: pool.submit(call, name) for name in beside}
-        return {name: begun[name].result() if name in begun else call(name) for name in names}
+        with ThreadPoolExecutor(WRITERS) as pool:  # which starts no thread for nothing
+            begun = {name: pool.submit(call, name) for name in beside if len(beside) > 1}
+        for name in names:
+            self._at_work = name
+            done[name] = begun[name].result() if name in begun else call(name)
+        self._at_work = None
+        return done
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
         by_query: dict[str, list[str]] = defaultdict(list)
@@ -139,16 +141,8 @@ class QuerySinks(Sink):
             name, _, path = file.partition("/")
             if name not in self.dropped:
                 by_query[name].append(path)
-
-        def publish(name: str) -> None:
-            try:
-                self.of(name).publish(batch, by_query.get(name, []), spark)
-            except BaseException:
-                self._failed = name
-                raise
-
-        self._failed = None
-        self._beside(sorted(self.serving | by_query.keys()), publish)
+        wanted = sorted(self.serving | by_query.keys())
+        self._beside(wanted, lambda name: self.of(name).publish(batch, by_query.get(name, []), spark))
 
     def clean(self, before_batch: int) -> None:
         with self._lock:
