@@ -1,4 +1,4 @@
-"""`eddy bench hub`: two queries on one hub, compared with two streaming joins over the same files.
+"""`eddy bench hub`: two queries on one hub, compared with two streaming joins over the same files, and many queries.
 
 The two jobs run one after the other, each with the whole machine, which is the best case for two jobs. The hub and the
 jobs take turns. Times are those that Spark reports for the trigger; the first micro-batches are not counted.
@@ -34,13 +34,30 @@ HALF = 1 << 39
 """Half of the values are at least this."""
 
 
+MANY = 100
+"""Queries whose results are parts of those of one query."""
+FEW: Point = {"rows": 2_000, "batches": 2, "turns": 1}
+"""The amounts of a short run."""
+
+
 def asked(
-    streams: tuple[str, ...] = STREAMS, live_rows: int = LIVE_ROWS, least: int = 0, where: pc.Expression | None = None
+    streams: tuple[str, ...] = STREAMS,
+    live_rows: int = LIVE_ROWS,
+    least: int = 0,
+    where: pc.Expression | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Query:
-    """Return a query over some streams of W1, with a window, and a filter of all streams if `least` is above 0."""
+    """Return a query over some streams of W1, with a window, and a filter of all streams if `least` is above 0.
+
+    part   k and n: a filter of the first stream, which accepts the k-th of n equal parts of its values
+    """
     keep = pc.field("val") >= least if least else None
     window = Range(len(STREAMS) * live_rows)
     inputs = [Stream(name, SCHEMA, window=window, time="ts", filter=keep) for name in streams]
+    if part is not None:
+        low, high = (2 * HALF * (part[0] + k) // part[1] for k in range(2))
+        kept = (pc.field("val") >= low) & (pc.field("val") < high)
+        inputs[0] = Stream(streams[0], SCHEMA, window=window, time="ts", filter=kept)
     on = [f"{left}.key = {right}.key" for left, right in pairwise(streams)]
     select = {"key": f"{streams[0]}.key"} | {name: f"{name}.val" for name in streams}
     return Query(inputs, on, select=select, where=where)
@@ -66,14 +83,19 @@ def points(full: bool) -> list[Point]:
     for rows, batches, turns in sizes:
         for kind in PAIRS:
             parts.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches, "turns": turns})
-    return [*parts, {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3}]
+    many: Point = {"part": "many", "rows": 4_000, "batches": 12, "turns": 5} if full else {"part": "many", **FEW}
+    return [
+        *parts,
+        {"number": MANY, **many},
+        {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3},
+    ]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Measure one part in a folder and a session of its own."""
     if not find_spec("pyspark"):
         return [{"skipped": "a hub on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
-    parts = {"results": _results, "pair": _pair, "change": _change}
+    parts = {"results": _results, "pair": _pair, "many": _many, "change": _change}
     with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder, bench_session("local[2]") as spark:
         return parts[point["part"]](spark, point, Path(folder), say)
 
@@ -180,6 +202,32 @@ def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row
     ]
 
 
+def _many(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure many queries on a hub and one, with a directory for the results of each query and without, in turns."""
+    rows, batches, warm, most = point["rows"], point["batches"], point.get("warm", WARM), point["number"]
+    ways = {(queries, kept): _new(folder) for kept in (True, False) for queries in (1, most)}
+    feeds = {way: _fed(folder, rows, 0, warm) for way in ways}
+    taken: dict[tuple[int, bool], list[float]] = {way: [] for way in ways}
+    for turn in range(1 + point["turns"]):
+        for way, place in ways.items():
+            queries, kept = way
+            say(f"{queries} queries, {'a directory each' if kept else 'results dropped'}, turn {turn}")
+            for _ in range((2 + batches) * (turn > 0)):
+                feeds[way].add(rows)
+            out = place.parent / "results" if kept else None
+            asked_of_all = {f"q{k}": asked(part=(k, most)) for k in range(queries)}
+            seconds = _of_hub(spark, feeds[way], asked_of_all, place, out)
+            if turn:
+                taken[way].append(median(seconds[-batches:]))
+    return [
+        {
+            "figure": f"hub.many{'' if kept else '.dropped'}.vs_one",
+            **spread([a / b for a, b in zip(taken[most, kept], taken[1, kept], strict=True)], "value"),
+        }
+        for kept in (True, False)
+    ]
+
+
 def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure the micro-batch with which a change takes effect, and the micro-batches before it."""
     from eddy.spark.streaming.sinks import NullSink
@@ -214,7 +262,8 @@ FIGURES = (
         "*Two joins*: W1, and its first three streams; the hub shares input and log. The two jobs run one after the "
         "other; their times "
         "are added. A change replaces W1 by W1 with other windows (handover); its micro-batch is compared with those "
-        "before it.",
+        "before it. Many queries: W1 with a filter that accepts a hundredth of the rows of one stream, another one in "
+        "each query; a micro-batch of all queries over one of the first of them.",
         points,
         measure,
         tables=(
@@ -234,7 +283,9 @@ FIGURES = (
             "hub2.change_to_narrower": "Micro-batch of a change to narrower windows / the ones before it",
             "hub2.change_to_wider": "Micro-batch of a change to wider windows (loads the log) / the ones before it",
             "hub2.results_compared": "Results compared",
+            "hub.many.vs_one": f"{MANY} queries, a directory for the results of each / 1 query",
+            "hub.many.dropped.vs_one": f"{MANY} queries, results dropped / 1 query",
         },
-        bars={"hub2.vs_two_jobs": "≤ 0.6"},
+        bars={"hub2.vs_two_jobs": "≤ 0.6", "hub.many.vs_one": "≤ 2"},
     ),
 )

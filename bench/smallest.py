@@ -18,7 +18,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
     "nexmark": {"events": 2_000},
     "limit": {"arrivals": 20_000},
     "streaming": {"rows": 2_000, "live_rows": 1_000},
-    "hub": {"rows": 2_000, "batches": 2},
+    "hub": {"rows": 2_000, "batches": 2, "number": 3},
     "spark-aggregates": {"rows": 2_000, "batches": 1},
     "spill": {"rows": 200, "live_rows": 500, "batches": 1},
     "spill-runtime": {"window": 2_000, "push": 500, "turns": 1},
