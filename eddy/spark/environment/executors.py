@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eddy.log import LOG
@@ -61,6 +61,7 @@ class Executors:
         self._most = conf.get(_MOST)
         self._requested_at = -REQUEST_S
         self._application = str(context.applicationId)
+        self._seen: dict[int, tuple[str, int]] = {}
 
     def slots(self) -> int:
         """Return how many tasks can run at a time now."""
@@ -70,28 +71,29 @@ class Executors:
         except Exception:  # not part of Spark's interface
             return int(self._context.defaultParallelism)
 
-    def slots_of_each(self) -> int:
-        """Return how many tasks an executor runs at a time."""
+    def slots_of_each(self, active: Iterable[Executor] = ()) -> int:
+        """Return how many tasks an executor runs at a time, of which some are known."""
         if self._cores is not None:
             return max(1, int(self._cores) // self._cores_per_task)
-        return max((executor.slots for executor in self.active()), default=1)
+        return max((executor.slots for executor in active), default=1)
 
     def most_slots(self) -> int | None:
         """Return how many tasks can run at a time with all executors that Spark may add, None without a bound."""
-        return None if self._most is None else int(self._most) * self.slots_of_each()
+        return None if self._most is None else int(self._most) * self.slots_of_each(self.active())
 
-    def request(self, slots: int) -> None:
-        """Request executors for so many tasks at a time. Spark adds executors later, or never."""
+    def request(self, slots: int, active: Sequence[Executor]) -> None:
+        """Request executors for so many tasks at a time, of which some are active. Spark adds them later, or never."""
         with _lock:
             joins = _wanted.setdefault(self._application, {})
             joins[self] = slots
             slots = sum(joins.values())
         now = time.monotonic()
-        if slots <= self.slots() or now - self._requested_at < REQUEST_S:
+        present = sum(executor.slots for executor in active) or self.slots()
+        if slots <= present or now - self._requested_at < REQUEST_S:
             return
         self._requested_at = now
         # Other jobs may need those that run now.
-        executors = max(-(-slots // self.slots_of_each()), len(self.active()))
+        executors = max(-(-slots // self.slots_of_each(active)), len(active))
         if self._most is not None:
             executors = min(executors, int(self._most))
         jvm = self._context._jvm
@@ -115,37 +117,38 @@ class Executors:
             _wanted.get(self._application, {}).pop(self, None)
 
     def active(self) -> list[Executor]:
-        """Return the executors that get tasks, in the order in which Spark added them; none if Spark does not say."""
+        """Return the executors that get tasks, in the order in which Spark added them; none if Spark does not say.
+
+        A few calls of the JVM; some for each executor if executors have come, are about to leave, or run tasks.
+        """
         try:
-            scheduler, running = self._inner.schedulerBackend(), Counter[str]()
-            for executor in self._inner.statusTracker().getExecutorInfos():
+            there, scheduler = self._known(), self._inner.schedulerBackend()
+            if sum(slots for _, slots in there.values()) != self.slots():
+                there = {number: of for number, of in there.items() if scheduler.isExecutorActive(str(number))}
+            tracker, running = self._inner.statusTracker(), Counter[str]()
+            for executor in tracker.getExecutorInfos() if len(tracker.getActiveJobIds()) else ():
                 running[f"{executor.host()}:{executor.port()}"] += executor.numRunningTasks()
-            # An executor that is about to leave gets no tasks.
-            return [
-                Executor(_place(number, at), slots, running[at])
-                for number, at, slots in self._known()
-                if slots and scheduler.isExecutorActive(str(number))
-            ]
+            return [Executor(_place(number, at), slots, running[at]) for number, (at, slots) in there.items() if slots]
         except Exception:  # not part of Spark's interface
             return []
 
     def are_there(self, places: Iterable[str]) -> bool:
         """Return whether Spark has lost none of some executors."""
         try:
-            there = {_place(number, at) for number, at, _ in self._known()}
+            return {_place(number, at) for number, (at, _) in self._known().items()}.issuperset(places)
         except Exception:  # not part of Spark's interface
             return True
-        return there.issuperset(places)
 
-    def _known(self) -> list[tuple[int, str, int]]:
-        """Return the number, the host with its port, and the slots of each executor, ascending."""
-        known = self._inner.statusStore().executorList(True)
-        every = [known.apply(k) for k in range(known.size())]
-        return sorted(
-            (int(executor.id()), executor.hostPort(), executor.totalCores() // self._cores_per_task)
-            for executor in every
-            if executor.id().isdecimal()
-        )
+    def _known(self) -> dict[int, tuple[str, int]]:
+        """Return the number of each executor -> its host with its port, and its slots; ascending by number."""
+        numbers = {int(name) for name in str(self._inner.schedulerBackend().getExecutorIds().mkString(" ")).split()}
+        if not numbers <= self._seen.keys():
+            executors = self._inner.statusStore().executorList(True)
+            for executor in map(executors.apply, range(executors.size())):
+                if (name := str(executor.id())).isdecimal():
+                    self._seen[int(name)] = str(executor.hostPort()), executor.totalCores() // self._cores_per_task
+        self._seen = {number: of for number, of in self._seen.items() if number in numbers}
+        return dict(sorted(self._seen.items()))
 
     def numbers(self, tasks: int, places: tuple[str, ...] = ()) -> RDD[int]:
         """Return a dataset of the numbers from 0 to `tasks - 1`, each in a partition of its own.

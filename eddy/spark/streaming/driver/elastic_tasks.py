@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eddy.log import LOG
-from eddy.spark.environment.executors import Executors
+from eddy.spark.environment.executors import Executor, Executors
 from eddy.spark.streaming.driver.demand import Demand
 
 if TYPE_CHECKING:
@@ -52,16 +52,17 @@ class ElasticTasks:
 
     def count(self, most: int) -> int:
         """Return the number of tasks of the next stage, at most `most`; request executors for those that lack slots."""
-        now, slots, each = time.monotonic(), self._executors.slots(), self._executors.slots_of_each()
+        now, slots, active = time.monotonic(), self._executors.slots(), self._executors.active()
+        each = self._executors.slots_of_each(active)
         if self._demand is None:
             self._demand = Demand(slots, self._most, now)
         # Spark uses the idle workers of an executor in turn, so a worker without a task would lack its engines next.
         wanted = min(self._most, -(-self._demand.tasks(now) // each) * each)
-        self._executors.request(wanted)
+        self._executors.request(wanted, active)
         if now - self._used_at > IDLE_S:
             self._warm = None
         self._used_at = now
-        self._places = self._ready(min(most, wanted))
+        self._places = self._ready(active, min(most, wanted))
         slots = len(self._places) if self._places else slots - self._executors.others()
         return max(1, min(most, wanted, slots))
 
@@ -80,14 +81,13 @@ class ElasticTasks:
         if before != self._demand.tasks(now):
             LOG.info("%s: the load needs %d tasks, after %d", self._title, self._demand.tasks(now), before)
 
-    def _ready(self, wanted: int) -> tuple[str, ...]:
+    def _ready(self, active: Sequence[Executor], wanted: int) -> tuple[str, ...]:
         """Return slots of warm executors, at most `wanted`, and warm others, which takes seconds.
 
         Slots of the executors that Spark added first, so that the others become idle when fewer are wanted. An executor
         that has tasks of others now, and had some before the newest stage, is left out: a task that prefers its place
         would wait for it.
         """
-        active = self._executors.active()
         busy = frozenset(executor.place for executor in active if executor.busy)
         free = [executor for executor in active if executor.place not in busy & self._taken]
         self._taken = busy
