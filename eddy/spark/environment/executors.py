@@ -2,7 +2,7 @@
 
 With dynamic allocation Spark removes an executor that was idle for a while, and adds one when tasks have waited for a
 slot for a second. A streaming join has no task that waits, since its tasks run all at once, so the join requests
-executors itself. Joins of one application request executors together, and each has its own slots.
+executors itself. Joins of one application request executors together, and use different ones where there are enough.
 """
 
 from __future__ import annotations
@@ -21,9 +21,24 @@ if TYPE_CHECKING:
 REQUEST_S = 1.0
 """The least seconds between two requests. Spark's own requests replace those of a join, so a join repeats them."""
 _ENABLED, _MOST = "spark.dynamicAllocation.enabled", "spark.dynamicAllocation.maxExecutors"
-_wanted: dict[str, dict[Executors, int]] = {}
-"""Id of a Spark application -> the executors of each of its joins, and how many tasks the join wants."""
+IDLE_S = 50.0
+"""Seconds after which a join without a stage needs no executors; Spark ends Python workers after a minute."""
+_joins: dict[str, dict[Executors, JoinUse]] = {}
+"""Id of a Spark application -> what each of its joins uses."""
 _lock = threading.Lock()
+
+
+class JoinUse(NamedTuple):
+    """What a join uses since a time.
+
+    since   time of the newest stage, `time.monotonic`
+    slots   tasks that it wants to run at a time
+    places  executors of its newest stage
+    """
+
+    since: float
+    slots: int
+    places: frozenset[str]
 
 
 class Executor(NamedTuple):
@@ -62,6 +77,7 @@ class Executors:
         self._requested_at = -REQUEST_S
         self._application = str(context.applicationId)
         self._seen: dict[int, tuple[str, int]] = {}
+        self._closed = False
 
     def slots(self) -> int:
         """Return how many tasks can run at a time now."""
@@ -81,13 +97,18 @@ class Executors:
         """Return how many tasks can run at a time with all executors that Spark may add, None without a bound."""
         return None if self._most is None else int(self._most) * self.slots_of_each(self.active())
 
-    def request(self, slots: int, active: Sequence[Executor]) -> None:
-        """Request executors for so many tasks at a time, of which some are active. Spark adds them later, or never."""
-        with _lock:
-            joins = _wanted.setdefault(self._application, {})
-            joins[self] = slots
-            slots = sum(joins.values())
+    def use(self, slots: int, places: Iterable[str], active: Sequence[Executor]) -> None:
+        """Say what the next stage uses, and request executors if they are too few. Spark adds them later, or never.
+
+        slots   tasks that the join wants to run at a time
+        places  executors of the stage
+        """
         now = time.monotonic()
+        with _lock:
+            if self._closed:
+                return
+            _joins.setdefault(self._application, {})[self] = JoinUse(now, slots, frozenset(places))
+            slots = sum(use.slots for use in self._uses(now).values())
         present = sum(executor.slots for executor in active) or self.slots()
         if slots <= present or now - self._requested_at < REQUEST_S:
             return
@@ -104,17 +125,29 @@ class Executors:
         except Exception as problem:  # meant for developers, so it may change
             LOG.warning("a request for %d executors failed: %s", executors, problem)
 
-    def others(self) -> int:
-        """Return how many slots belong to joins of the application that started before this one."""
+    def go_on(self) -> None:
+        """Say that the newest stage still uses its executors."""
         with _lock:
-            joins = _wanted.get(self._application, {})
-            before = list(joins)[: list(joins).index(self)] if self in joins else joins
-            return sum(joins[other] for other in before)
+            known = _joins.get(self._application, {})
+            if self in known:
+                known[self] = known[self]._replace(since=time.monotonic())
+
+    def of_others(self) -> frozenset[str]:
+        """Return the executors that other joins of the application use."""
+        with _lock:
+            uses = self._uses(time.monotonic())
+        return frozenset().union(*(use.places for join, use in uses.items() if join is not self))
+
+    def _uses(self, now: float) -> dict[Executors, JoinUse]:
+        """Return what the joins of the application use that have had a stage lately."""
+        known = _joins.get(self._application, {})
+        return {join: use for join, use in known.items() if now - use.since <= IDLE_S}
 
     def close(self) -> None:
-        """Withdraw the requests. Idempotent."""
+        """Use no executors any more. Idempotent."""
         with _lock:
-            _wanted.get(self._application, {}).pop(self, None)
+            self._closed = True
+            _joins.get(self._application, {}).pop(self, None)
 
     def active(self) -> list[Executor]:
         """Return the executors that get tasks, in the order in which Spark added them; none if Spark does not say.

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import hypothesis.strategies as st
@@ -21,9 +22,11 @@ from hypothesis import given
 
 import eddy
 from eddy.spark import join
-from eddy.spark.environment.executors import Executors
-from eddy.spark.streaming.driver import workers
+from eddy.spark.environment import executors as executors_module
+from eddy.spark.environment.executors import Executor, Executors
+from eddy.spark.streaming.driver import elastic_tasks, workers
 from eddy.spark.streaming.driver.demand import SHRINK_S, TOLERANCE, UTILIZATION, WINDOW_S, Demand
+from eddy.spark.streaming.driver.elastic_tasks import GRACE_S, ElasticTasks
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.join_stage import RunTask
 from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, TaskReport
@@ -32,6 +35,7 @@ from tests.spark.streaming.jobs import Inputs, results
 from tests.spark.streaming.test_hops import HopsRun
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
@@ -89,6 +93,108 @@ def test_a_batch_after_a_long_rest_is_no_load() -> None:
     for minute in range(1, 4):
         demand.saw(1, 5.0, 60.0 * minute)
     assert demand.tasks(180.0) == 1
+
+
+class FakeContext:
+    """A Spark context of an application without a JVM."""
+
+    master, applicationId, defaultParallelism, _jsc, _jvm = "spark://host", "fake", 2, None, ""
+
+    def getConf(self) -> dict[str, str]:
+        return {"spark.dynamicAllocation.enabled": " True ", "spark.executor.cores": "2"}
+
+
+class FakeExecutors(Executors):
+    """The executors of the fake application."""
+
+    def __init__(self, present: dict[str, int]) -> None:
+        super().__init__(cast("SparkContext", FakeContext()))
+        self.present = present
+
+    def slots(self) -> int:
+        return 2 * len(self.present)
+
+    def active(self) -> list[Executor]:
+        return [Executor(place, 2, busy) for place, busy in self.present.items()]
+
+
+@pytest.fixture
+def joins() -> Iterator[Callable[[dict[str, int]], ElasticTasks]]:
+    """Make joins of one application with an executor for each letter -> the tasks that run there."""
+    made = []
+
+    def make(present: dict[str, int]) -> ElasticTasks:
+        executors = FakeExecutors(present)
+        made.append(executors)
+        assert executors.elastic
+        return ElasticTasks(cast("SparkContext", None), executors, "join", 4, warmed.append)
+
+    warmed: list[Sequence[str]] = []
+    yield make
+    for executors in made:
+        executors.close()
+    assert executors_module._joins["fake"] == {}
+
+
+def chosen(tasks: ElasticTasks, most: int = 9) -> str:
+    return "".join(tasks.places(tasks.count(most)))
+
+
+def test_tasks_stay_in_the_first_executors(joins: Callable[[dict[str, int]], ElasticTasks]) -> None:
+    tasks = joins({"a": 0, "b": 0, "c": 0})
+    assert [chosen(tasks) for _ in range(3)] == ["aabb"] * 3
+    assert chosen(tasks, most=1) == "a"
+
+
+def test_an_executor_with_long_tasks_of_another_job_is_left_out(
+    joins: Callable[[dict[str, int]], ElasticTasks],
+) -> None:
+    present = {"a": 1, "b": 0, "c": 0}
+    tasks = joins(present)
+    assert [chosen(tasks) for _ in range(3)] == ["aabb", "bb", "bbcc"]  # a worker starts on c meanwhile
+    present |= {"b": 1, "c": 2}
+    chosen(tasks)
+    assert [chosen(tasks) for _ in range(3)] == ["ab"] * 3  # the slots without a task
+    present |= {"a": 2, "b": 2}
+    assert chosen(tasks) in ("abc", "ab")  # the tasks wait
+    present |= {"a": 0, "b": 0, "c": 0}
+    assert chosen(tasks) == "aabb"
+
+
+def test_joins_of_one_application_have_executors_of_their_own(
+    joins: Callable[[dict[str, int]], ElasticTasks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = {"a": 0, "b": 0, "c": 0, "d": 0}
+    first, second = joins(present), joins(present)
+    assert chosen(first) == "aabb"
+    for busy in (0, 2, 2, 0, 2):  # whether the first one runs
+        present |= {"a": busy, "b": busy}
+        assert chosen(second) == "ccdd"
+    present |= {"a": 0, "b": 0}
+    monkeypatch.setattr(executors_module, "IDLE_S", -1.0)
+    assert second._executors.of_others() == frozenset()  # the first one had no stage for a while
+    second._executors.close()
+    second.count(9)
+    assert second._executors not in executors_module._joins["fake"]
+
+
+def test_a_new_executor_is_warmed_before_it_gets_tasks(joins: Callable[[dict[str, int]], ElasticTasks]) -> None:
+    present = {"a": 0}
+    tasks = joins(present)
+    tasks._demand = Demand(4, 4, 0.0)
+    warmed = threading.Event()
+
+    def warm_up(places: Sequence[str]) -> None:
+        assert warmed.wait(10)
+
+    tasks._warm_up = warm_up
+    assert chosen(tasks) == "aa"
+    present["b"] = 0
+    assert [chosen(tasks) for _ in range(2)] == ["aa", "aa"]
+    warmed.set()
+    assert tasks._warming is not None
+    tasks._warming.join()
+    assert chosen(tasks) == "aabb"
 
 
 @pytest.fixture
@@ -205,6 +311,26 @@ def test_the_error_of_a_task_ends_the_join_as_it_is(
     with pytest.raises(InputError, match="stream R: a test made it fail"):
         running.awaitTermination(120)
     assert (tmp_path / "failed").read_text() == "xxxx"
+
+
+class FailingBesideSlow(FailingTask):
+    """As a `FailingTask`, while another one works for longer than its job goes on."""
+
+    def _join(self, engines: Engines, work: BatchTask, peers: Any, number: int, rows: Any) -> list[PartitionReport]:
+        if number == 0:
+            time.sleep(4 * GRACE_S)
+        return super()._join(engines, work, peers, number, rows)
+
+
+def test_the_error_of_a_task_is_not_lost_with_a_cancelled_job(
+    elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "RunTask", partial(FailingBesideSlow, tmp_path / "failed", "raise", True, 100))
+    monkeypatch.setattr(workers, "_attempts", lambda context: 1)
+    monkeypatch.setattr(elastic_tasks, "GRACE_S", 0.2)
+    running = start(elastic, tmp_path)
+    with pytest.raises(InputError, match="a test made it fail"):
+        running.awaitTermination(120)
 
 
 class FailingInRound(FailingTask):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eddy.log import LOG
-from eddy.spark.environment.executors import Executor, Executors
+from eddy.spark.environment.executors import IDLE_S, Executor, Executors
 from eddy.spark.streaming.driver.demand import Demand
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ WATCH_S = 2.0
 """Seconds after which the driver looks whether an executor of a stage is lost."""
 GRACE_S = 2.0
 """Seconds after which the job of a meeting that is in vain is cancelled."""
-IDLE_S = 50.0
-"""Spark ends Python workers that were idle for a minute."""
 
 
 class ElasticTasks:
@@ -45,26 +43,23 @@ class ElasticTasks:
         self._places: tuple[str, ...] = ()
         self._taken: frozenset[str] = frozenset()
         """The executors that had tasks of others before the newest stage."""
-        self._warm: frozenset[str] | None = None
-        """The executors with Python workers that have imported this package; None if none is known."""
+        self._warm: dict[str, float] = {}
+        """The executors with Python workers that have imported this package, and when they were last used."""
         self._warming: threading.Thread | None = None
-        self._used_at = -IDLE_S
 
     def count(self, most: int) -> int:
         """Return the number of tasks of the next stage, at most `most`; request executors for those that lack slots."""
         now, slots, active = time.monotonic(), self._executors.slots(), self._executors.active()
         each = self._executors.slots_of_each(active)
+        theirs = self._executors.of_others()
         if self._demand is None:
-            self._demand = Demand(slots, self._most, now)
+            others = sum(executor.slots for executor in active if executor.place in theirs)
+            self._demand = Demand(max(1, slots - others), self._most, now)
         # Spark uses the idle workers of an executor in turn, so a worker without a task would lack its engines next.
         wanted = min(self._most, -(-self._demand.tasks(now) // each) * each)
-        self._executors.request(wanted, active)
-        if now - self._used_at > IDLE_S:
-            self._warm = None
-        self._used_at = now
-        self._places = self._ready(active, min(most, wanted))
-        slots = len(self._places) if self._places else slots - self._executors.others()
-        return max(1, min(most, wanted, slots))
+        self._places = self._ready(active, theirs, min(most, wanted), now)
+        self._executors.use(wanted, self._places, active)
+        return max(1, min(most, wanted, len(self._places) or slots))
 
     def places(self, tasks: int) -> tuple[str, ...]:
         """Return the preferred places of the tasks of the next stage; none if Spark names no executors."""
@@ -73,7 +68,8 @@ class ElasticTasks:
     def saw(self, tasks: int, busy_s: float) -> None:
         """Take the load of a stage that ended now: its tasks, and the seconds for which all of them were busy."""
         now = time.monotonic()
-        self._used_at = now
+        self._executors.go_on()
+        self._warm |= dict.fromkeys(self._places, now)
         if self._demand is None:
             return
         before = self._demand.tasks(now)
@@ -81,34 +77,36 @@ class ElasticTasks:
         if before != self._demand.tasks(now):
             LOG.info("%s: the load needs %d tasks, after %d", self._title, self._demand.tasks(now), before)
 
-    def _ready(self, active: Sequence[Executor], wanted: int) -> tuple[str, ...]:
+    def _ready(self, active: Sequence[Executor], theirs: frozenset[str], wanted: int, now: float) -> tuple[str, ...]:
         """Return slots of warm executors, at most `wanted`, and warm others, which takes seconds.
 
-        Slots of the executors that Spark added first, so that the others become idle when fewer are wanted. An executor
-        that has tasks of others now, and had some before the newest stage, is left out: a task that prefers its place
-        would wait for it.
+        Slots of the executors that Spark added first, so that the others become idle when fewer are wanted. Left out
+        are executors of other joins, and those that have tasks of other jobs now, and had some before the newest stage:
+        a task that prefers such a place would wait for it. If none is left, the slots count that have no task.
         """
-        busy = frozenset(executor.place for executor in active if executor.busy)
-        free = [executor for executor in active if executor.place not in busy & self._taken]
+        mine = [executor for executor in active if executor.place not in theirs]
+        busy = frozenset(executor.place for executor in mine if executor.busy)
+        free = [executor for executor in mine if executor.place not in busy & self._taken]
         self._taken = busy
-        slots = [executor.place for executor in free or active for _ in range(executor.slots)]
-        skipped = self._executors.others()
-        places = tuple(slots[skipped : skipped + wanted] or slots[-1:])
-        if self._warm is None:
-            self._warm = frozenset(places)
-        cold = [place for place in places if place not in self._warm]
+        slots = [executor.place for executor in free for _ in range(executor.slots)]
+        slots = slots or [executor.place for executor in active for _ in range(executor.slots - executor.busy)]
+        places = tuple((slots or [executor.place for executor in active])[:wanted])
+        known = {place for place, used in self._warm.items() if now - used <= IDLE_S}
+        if not known:  # as in the first micro-batch
+            known = set(places)
+        cold = [place for place in places if place not in known]
         if cold and (self._warming is None or not self._warming.is_alive()):
             self._warming = threading.Thread(target=self._warm_places, args=(cold,), name="eddy warms", daemon=True)
             self._warming.start()
-        warm = tuple(place for place in places if place in self._warm)
-        return warm or places[:1]
+        warm = tuple(place for place in places if place in known) or places[:1]
+        self._warm |= dict.fromkeys(warm, now)
+        return warm
 
     def _warm_places(self, cold: Sequence[str]) -> None:
         # An executor may be removed again.
         with contextlib.suppress(Exception):
             self._warm_up(cold)
-            if self._warm is not None:
-                self._warm |= frozenset(cold)
+            self._warm |= dict.fromkeys(cold, time.monotonic())
 
     @contextlib.contextmanager
     def watched(self, give_up: Callable[[], None], tasks: int) -> Iterator[Callable[[], None]]:
@@ -127,6 +125,7 @@ class ElasticTasks:
 
         def watch() -> None:
             while not ended.wait(WATCH_S):
+                self._executors.go_on()
                 if not self._executors.are_there(places):
                     give_up()
                     return

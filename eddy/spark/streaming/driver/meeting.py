@@ -33,7 +33,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from eddy.spark.streaming.worker.meeting import MeetingPlace, connection_of
+from eddy.spark.streaming.worker.meeting import MeetingPlace, TaskTrace, connection_of
 
 Decide = Callable[[Sequence[Any]], Sequence[Any]]
 """Takes the reports of the tasks, in the order of their numbers; returns the answer to each task."""
@@ -52,6 +52,7 @@ class _Round:
     left      number of a task -> whether it has disconnected
     ended     whether the job of the tasks has ended
     problem   the error that `decide` raised, if any
+    trace     the error of the first task that said why it fails
     patience  seconds after the first task in which all must come, None = no limit
     in_vain   called once if the meeting is in vain before the job has ended
     late      whether the meeting ended because not all tasks came in time
@@ -70,6 +71,7 @@ class _Round:
     ended: threading.Event = field(default_factory=threading.Event)
     late: bool = False
     problem: BaseException | None = None
+    trace: str | None = None
     over: bool = False
 
 
@@ -116,7 +118,8 @@ class Meetings:
         patience_s  seconds after the first task in which all must come, None = no limit
         in_vain     called once, in any thread, if the meeting is in vain while the body runs
 
-        If `decide` raises an error, the driver refuses the tasks and raises the error after the body. If not all tasks
+        If `decide` raises an error, the driver refuses the tasks and raises the error after the body; likewise a
+        RuntimeError with the trace of a task that said why it fails (`Seat.fail`). If not all tasks
         come in time, the driver refuses those that came, and raises TooFewTasksError after the body.
         """
         current = _Round(uuid.uuid4().hex, orders, decide, patience_s, in_vain)
@@ -132,6 +135,8 @@ class Meetings:
             current.ended.set()
             if current.problem is not None:
                 raise current.problem
+            if current.trace is not None:
+                raise RuntimeError(current.trace)
             if current.late:
                 raise TooFewTasksError(len(current.sockets))
 
@@ -189,13 +194,13 @@ class Meetings:
                 if limited:
                     threading.Thread(target=self._limit, args=(current,), name="eddy limit", daemon=True).start()
                 connection.send(current.orders[task])
-                said = connection.recv()
+                said = self._heard(connection, current)
                 with self._lock:
                     current.said[task] = said
                     complete = len(current.said) == len(current.orders) and not current.over
                 if complete:
                     self._decide(current)
-                connection.recv()  # the work is done
+                self._heard(connection, current)  # the work is done
                 with self._lock:
                     current.done.add(task)
                     waiting = current.name in self._rounds
@@ -209,6 +214,15 @@ class Meetings:
                     left.set()
                 if current is not None:
                     self._end(current, decided=task not in current.done)
+
+    def _heard(self, connection: Connection, current: _Round) -> Any:
+        """Return the next message of a task. Raises EOFError if it is the last one of a task that fails."""
+        message = connection.recv()
+        if isinstance(message, TaskTrace):
+            with self._lock:
+                current.trace = current.trace or message.text
+            raise EOFError
+        return message
 
     def _limit(self, current: _Round) -> None:
         """End a meeting to which not all tasks come in time."""

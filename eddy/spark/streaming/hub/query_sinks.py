@@ -126,7 +126,7 @@ class QuerySinks(Sink):
         Raises the first error, by the order of the names, when all calls side by side have ended.
         """
         names, done = list(names), dict[str, T]()
-        beside = [name for name in names if self.of(name).beside]
+        beside = [name for name in names if _is_beside(self.of(name))]
         with ThreadPoolExecutor(WRITERS) as pool:  # which starts no thread for nothing
             begun = {name: pool.submit(call, name) for name in beside if len(beside) > 1}
         for name in names:
@@ -150,4 +150,9 @@ class QuerySinks(Sink):
         for sink in sinks:
             sink.clean(before_batch)
         # The next micro-batch then need not wait for the disk.
-        self.stagings((name for name in self.serving if self.has(name) and self.of(name).beside), before_batch + 1)
+        self.stagings((name for name in self.serving if self.has(name) and _is_beside(self.of(name))), before_batch + 1)
+
+
+def _is_beside(sink: Sink) -> bool:
+    """Return whether the class of a sink itself says that the sink may work beside others."""
+    return bool(vars(type(sink)).get("beside", False))

@@ -55,7 +55,7 @@ class Sink(ABC):
 
     Order of calls. The sink is on the driver and is never sent to a worker. `replaces_by` and `prepare` run once,
     within `start`; in a hub `prepare` runs again when a later query with other columns takes the sink over. Then
-    each batch takes these steps, in the thread of the streaming query:
+    each batch takes these steps, in the thread of the streaming query (see `beside`):
 
         1. staging(batch)                  on the driver, which sends the path to the tasks
         2. tasks write Parquet files there, in Spark's types; so do attempts that fail or whose results are not used
@@ -81,8 +81,8 @@ class Sink(ABC):
     name      name of the sink in `writeStream.format(…)` if the sink is in the registry `FORMATS`; else unused
     options   names of the options in `writeStream`; "a.*" means all names that begin with "a."
     writes    whether tasks write results; if False, tasks only count results, and `staging` is never called
-    beside    whether `staging` and `publish` may run beside those of other sinks, in a thread of their own; the sinks
-              of a hub then wait for the disk together
+    beside    whether `staging` and `publish` may run beside those of other sinks, in a thread of their own, and
+              `staging` ahead of its batch; the sinks of a hub then wait for the disk together. Not inherited
     """
 
     name: ClassVar[str] = ""

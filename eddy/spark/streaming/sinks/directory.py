@@ -27,7 +27,6 @@ class DirectorySink(Sink):
     """
 
     options = frozenset({"path"})
-    beside = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = local_path(path, type(self).__name__)

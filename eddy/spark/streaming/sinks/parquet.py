@@ -31,6 +31,7 @@ class ParquetSink(DirectorySink):
     """Publishes a batch by one rename of a directory that holds exactly its files."""
 
     name = "parquet"
+    beside = True
 
     def prepare(self, *, schema: pa.Schema, job: str, scratch: Path) -> None:
         """Prepare the directory.

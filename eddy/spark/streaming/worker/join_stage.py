@@ -25,7 +25,7 @@ from eddy.spark.streaming.worker.engines import Engines, Holding, JoinStart, eng
 from eddy.spark.streaming.worker.hop_join import HopJoinTask
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.log_stage import StreamReport
-from eddy.spark.streaming.worker.meeting import MeetingPlace, TurnedAwayError
+from eddy.spark.streaming.worker.meeting import MeetingPlace, Seat, TurnedAwayError
 from eddy.spark.streaming.worker.operator_stage import OperatorStage
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.peers import Peers
@@ -118,28 +118,39 @@ class RunTask:
         assert context is not None
         engines = engines_of(self._start)
         with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
-            orders: Orders = seat.orders
-            with (
-                Peers(seat, self._place.key) if orders.peers else nullcontext() as peers,
-                logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
-            ):
-                address = None if peers is None else peers.address
-                work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
-                engines.drop(work.drop)
-                engines.follow_policy(work.policy)
-                engines.hand_over(work.hand_over)
-                engines.partitions = work.partitions
-                engines.learn(work.queries, work.versions)
-                engines.begin(
-                    orders.batch,
-                    work.share,
-                    (group_task.group for task in work.tasks for group_task in task.groups),
-                )
-                reports = self._join(engines, work, peers, seat.task, logged.rows)
-            waited_s = seat.waited_s + (0.0 if peers is None else peers.waited_s)
+            try:
+                reports, waited_s = self._work(engines, seat)
+            except TurnedAwayError:
+                raise
+            except Exception as problem:
+                if self._alone:
+                    seat.fail(_trace(problem))
+                raise
             busy_s = time.monotonic() - began - waited_s
             seat.leave()
         return TaskReport(reports, engines.report(), busy_s)
+
+    def _work(self, engines: Engines, seat: Seat) -> tuple[list[PartitionReport], float]:
+        """Read, meet and join; return the reports, and the seconds of waits for other tasks."""
+        orders: Orders = seat.orders
+        with (
+            Peers(seat, self._place.key) if orders.peers else nullcontext() as peers,
+            logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
+        ):
+            address = None if peers is None else peers.address
+            work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
+            engines.drop(work.drop)
+            engines.follow_policy(work.policy)
+            engines.hand_over(work.hand_over)
+            engines.partitions = work.partitions
+            engines.learn(work.queries, work.versions)
+            engines.begin(
+                orders.batch,
+                work.share,
+                (group_task.group for task in work.tasks for group_task in task.groups),
+            )
+            reports = self._join(engines, work, peers, seat.task, logged.rows)
+        return reports, seat.waited_s + (0.0 if peers is None else peers.waited_s)
 
     def _join(
         self,

@@ -55,6 +55,13 @@ class TurnedAwayError(Exception):
     """The meeting is over."""
 
 
+@dataclass(frozen=True)
+class TaskTrace:
+    """The last message of a task that fails: its error with the trace."""
+
+    text: str
+
+
 class Seat:
     """The connection of a task in a meeting.
 
@@ -85,6 +92,11 @@ class Seat:
         with turned_away():
             if self._connection.poll():
                 raise EOFError  # between two messages of the task, the driver sends no message
+
+    def fail(self, trace: str) -> None:
+        """Tell the driver why this task fails."""
+        with contextlib.suppress(OSError):
+            self._connection.send(TaskTrace(trace))
 
     def leave(self) -> None:
         """Check after the work that the driver still waits for this task; raise TurnedAwayError otherwise."""
