@@ -175,13 +175,15 @@ class Executors:
     def _known(self) -> dict[int, tuple[str, int]]:
         """Return the number of each executor -> its host with its port, and its slots; ascending by number."""
         numbers = {int(name) for name in str(self._inner.schedulerBackend().getExecutorIds().mkString(" ")).split()}
-        if not numbers <= self._seen.keys():
+        seen = dict(self._seen)  # another thread may call at the same time
+        if not numbers <= seen.keys():
             executors = self._inner.statusStore().executorList(True)
             for executor in map(executors.apply, range(executors.size())):
-                if (name := str(executor.id())).isdecimal():
-                    self._seen[int(name)] = str(executor.hostPort()), executor.totalCores() // self._cores_per_task
-        self._seen = {number: of for number, of in self._seen.items() if number in numbers}
-        return dict(sorted(self._seen.items()))
+                name, at = str(executor.id()), str(executor.hostPort())
+                if name.isdecimal() and ":" in at:  # the port is known when the executor is ready
+                    seen[int(name)] = at, executor.totalCores() // self._cores_per_task
+        self._seen = {number: of for number, of in sorted(seen.items()) if number in numbers}
+        return self._seen
 
     def numbers(self, tasks: int, places: tuple[str, ...] = ()) -> RDD[int]:
         """Return a dataset of the numbers from 0 to `tasks - 1`, each in a partition of its own.

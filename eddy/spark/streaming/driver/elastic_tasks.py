@@ -91,7 +91,8 @@ class ElasticTasks:
         slots = [executor.place for executor in free for _ in range(executor.slots)]
         slots = slots or [executor.place for executor in active for _ in range(executor.slots - executor.busy)]
         places = tuple((slots or [executor.place for executor in active])[:wanted])
-        known = {place for place, used in self._warm.items() if now - used <= IDLE_S}
+        # A list, as another thread may add an executor.
+        known = {place for place, used in list(self._warm.items()) if now - used <= IDLE_S}
         if not known:  # as in the first micro-batch
             known = set(places)
         cold = [place for place in places if place not in known]
