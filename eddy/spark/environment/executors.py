@@ -24,14 +24,14 @@ _ENABLED, _MOST = "spark.dynamicAllocation.enabled", "spark.dynamicAllocation.ma
 IDLE_S = 50.0
 """Seconds after which a join without a stage needs no executors; Spark ends Python workers after a minute."""
 _joins: dict[str, dict[Executors, JoinUse]] = {}
-"""Id of a Spark application -> what each of its joins uses."""
+"""Id of a Spark application -> the executors that each of its joins uses."""
 _lock = threading.Lock()
 
 
 class JoinUse(NamedTuple):
-    """What a join uses since a time.
+    """The executors that a join uses.
 
-    since   time of the newest stage, `time.monotonic`
+    since   time at which its newest stage used them, `time.monotonic`
     slots   tasks that it wants to run at a time
     places  executors of its newest stage
     """
@@ -98,7 +98,7 @@ class Executors:
         return None if self._most is None else int(self._most) * self.slots_of_each(self.active())
 
     def use(self, slots: int, places: Iterable[str], active: Sequence[Executor]) -> None:
-        """Say what the next stage uses, and request executors if they are too few. Spark adds them later, or never.
+        """Record the executors of the next stage; request more if they are too few: Spark adds them later, or never.
 
         slots   tasks that the join wants to run at a time
         places  executors of the stage
@@ -126,7 +126,7 @@ class Executors:
             LOG.warning("a request for %d executors failed: %s", executors, problem)
 
     def go_on(self) -> None:
-        """Say that the newest stage still uses its executors."""
+        """Record that the newest stage still uses its executors."""
         with _lock:
             known = _joins.get(self._application, {})
             if self in known:
@@ -139,7 +139,7 @@ class Executors:
         return frozenset().union(*(use.places for join, use in uses.items() if join is not self))
 
     def _uses(self, now: float) -> dict[Executors, JoinUse]:
-        """Return what the joins of the application use that have had a stage lately."""
+        """Return the uses of all joins of the application that have had a stage lately."""
         known = _joins.get(self._application, {})
         return {join: use for join, use in known.items() if now - use.since <= IDLE_S}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +96,25 @@ class Inputs:
             name: spark.read.schema(struct_type(schema)).parquet(str(self.root / name))
             for name, schema in self.schemas.items()
         }
+
+
+@contextmanager
+def slot_taken(spark: SparkSession, root: Path) -> Iterator[Callable[[], None]]:
+    """Run a task of another job in a slot of the session; yield the function that ends it."""
+    begun, released = root / "begun", root / "released"
+
+    def hold(numbers: object) -> None:
+        begun.touch()
+        while not released.exists():
+            time.sleep(0.02)
+
+    other = threading.Thread(target=lambda: spark.sparkContext.parallelize([0], 1).foreachPartition(hold), daemon=True)
+    other.start()
+    while not begun.exists():
+        time.sleep(0.02)
+    yield released.touch
+    released.touch()
+    other.join(60)
 
 
 def run(

@@ -31,7 +31,7 @@ from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.join_stage import RunTask
 from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, TaskReport
 from stairs.errors import InputError
-from tests.spark.streaming.jobs import Inputs, results
+from tests.spark.streaming.jobs import Inputs, results, slot_taken
 from tests.spark.streaming.test_hops import HopsRun
 
 if TYPE_CHECKING:
@@ -231,22 +231,9 @@ def test_too_few_slots_delay_a_micro_batch_and_do_not_stop_it(
     elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(workers, "MEET_S", 0.5)
-    begun, released = tmp_path / "begun", tmp_path / "released"
-
-    def hold(numbers: object) -> None:
-        begun.touch()
-        while not released.exists():
-            time.sleep(0.02)
-
-    context = elastic.sparkContext
-    other = threading.Thread(target=lambda: context.parallelize([0], 1).foreachPartition(hold), daemon=True)
-    other.start()
-    while not begun.exists():
-        time.sleep(0.02)
-    running = start(elastic, tmp_path)
-    assert running.awaitTermination(120)
-    released.touch()
-    other.join(60)
+    with slot_taken(elastic, tmp_path):
+        running = start(elastic, tmp_path)
+        assert running.awaitTermination(120)
     assert "Spark started 1 of 2 tasks in 0 s, and the batch runs again in 1" in caplog.text
     assert running.batches()["tasks"].to_pylist() == [1]
     assert len(results(tmp_path / "out")) == 20
