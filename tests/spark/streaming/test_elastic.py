@@ -359,14 +359,14 @@ def test_a_join_grows_to_all_executors_and_back(tmp_path: Path, executors: int, 
     numbers = map(str, (executors, slots))
     command = [sys.executable, "-m", "tests.spark.streaming.faults.elastic", str(tmp_path), *numbers]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     assert ended.returncode == 0, ended.stderr[-4000:]
     said = {name: list(map(int, values)) for name, *values in map(str.split, ended.stdout.splitlines())}
     tasks = said["tasks"]
     assert (tasks[0], max(tasks), tasks[-1]) == (slots, executors * slots, slots)
-    # The engines stay in their workers while the number of tasks does.
-    assert said["loaded"][-3:] == [0, 0, 0]
-    assert sum(map(bool, said["loaded"])) < len(tasks) / 2
+    # The engines stay in their workers while the number of tasks does, but for the executor that was killed.
+    steady = [loaded for k, loaded in enumerate(said["loaded"]) if k > 1 and len(set(tasks[k - 2 : k + 1])) == 1]
+    assert sum(map(bool, steady)) < len(steady) / 4
     assert_exact(tmp_path)
 
 

@@ -34,7 +34,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 STREAMS = ("R", "S", "T")
 SPAN, ROWS, FEW = 400, 300_000, 20
 """Event time of a window; the rows of a file under load, and otherwise. A file covers 1,000 of event time."""
-PHASE_S = 150.0
+PHASE_S = 500.0
 
 
 class FileLoad:
