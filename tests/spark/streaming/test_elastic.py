@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import hypothesis.strategies as st
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
@@ -211,12 +212,12 @@ def elastic(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
     return spark
 
 
-def start(spark: SparkSession, root: Path, files: int = 1) -> StreamingJoinQuery:
+def start(spark: SparkSession, root: Path, files: int = 1, query: eddy.Query = QUERY) -> StreamingJoinQuery:
     inputs = Inputs(root / "in", R=SCHEMA, S=SCHEMA)
     for file in range(files):
         for name in "RS":
             inputs.add(name, [{"k": n, "t": 100 * file + n} for n in range(20)])
-    joined = join(QUERY, inputs.frames(spark), checkpoint=root / "state", partitions=2)
+    joined = join(query, inputs.frames(spark), checkpoint=root / "state", partitions=2)
     return joined.writeStream.trigger(availableNow=True).toParquet(root / "out")
 
 
@@ -318,6 +319,23 @@ def test_the_error_of_a_task_is_not_lost_with_a_cancelled_job(
     running = start(elastic, tmp_path)
     with pytest.raises(InputError, match="a test made it fail"):
         running.awaitTermination(120)
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_groups_count_once_when_a_task_fails(
+    elastic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Its process, and that of the other task, may live on with the groups of the attempt that failed."""
+    monkeypatch.setattr(workers, "RunTask", partial(FailingTask, tmp_path / "failed", how, True, 2))
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in "RS"]
+    counts: dict[str, Any] = {"aggregates": {"n": eddy.agg.count()}, "group_window": eddy.Tumbling(10)}
+    running = start(elastic, tmp_path, 4, eddy.Query(streams, ["R.k = S.k"], **counts))
+    assert running.awaitTermination(120)
+    assert (tmp_path / "failed").read_text() == "xx"
+    rows = [row for path in (tmp_path / "out").glob("batch=*/*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["window_start"], row["n"]) for row in rows) == [
+        (100 * file + start, 10) for file in range(4) for start in (0, 10) if 100 * file + start < 310 - 5
+    ]
 
 
 class FailingInRound(FailingTask):
