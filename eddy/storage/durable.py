@@ -16,6 +16,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+WRITERS = 8
+"""Threads that wait for the disk side by side: a file system makes durable together what they wrote."""
 TEMPORARY = ".tmp"
 PRIVATE_FILE, PRIVATE_DIRECTORY = 0o600, 0o700
 """Modes of files and directories of a checkpoint."""

@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks import Sink
+from eddy.storage.durable import WRITERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-WRITERS = 8
-"""Sinks that are at work side by side."""
 
 
 class QuerySinks(Sink):

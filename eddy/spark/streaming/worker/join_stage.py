@@ -91,22 +91,20 @@ class RunTask:
         (number,) = numbers  # Spark does not reuse a worker whose task leaves input unread
         try:
             return iter([self._run(number)])
-        except MalformedMessageError as problem:
-            if self._alone:
-                return iter([TaskFailure(_trace(problem))])
-            # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
-            # information.
-            raise problem.with_traceback(None) from None
-        except TurnedAwayError:
-            if self._alone:
-                return iter([TaskFailure(None)])
-            # Another task failed, or the query was stopped: Spark ends this task and its worker. During the pause Spark
-            # gets the cause first. Without the pause the worker would print an error, as Spark no longer reads.
-            time.sleep(TURNED_AWAY_S)
-            os._exit(0)
         except Exception as problem:
+            turned_away = isinstance(problem, TurnedAwayError)
             if self._alone:
-                return iter([TaskFailure(_trace(problem))])
+                return iter([TaskFailure(None if turned_away else _trace(problem))])
+            if turned_away:
+                # Another task failed, or the query was stopped: Spark ends this task and its worker. During the pause
+                # Spark gets the cause first. Without the pause the worker would print an error, as Spark no longer
+                # reads.
+                time.sleep(TURNED_AWAY_S)
+                os._exit(0)
+            if isinstance(problem, MalformedMessageError):
+                # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
+                # information.
+                raise problem.with_traceback(None) from None
             raise
 
     def _run(self, number: int) -> TaskReport:

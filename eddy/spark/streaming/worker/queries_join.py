@@ -29,9 +29,7 @@ from eddy.spark.streaming.worker.tasks import (
     VersionTask,
 )
 from eddy.spark.types import spark_schema
-
-WRITERS = 8
-"""Threads that make files durable."""
+from eddy.storage.durable import WRITERS
 
 
 class _VersionFiles:
