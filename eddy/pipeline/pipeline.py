@@ -197,6 +197,12 @@ class Pipeline:
         return self.clock is not None or any(source.has_clock for source in self.derived.values())
 
     @property
+    def time_types(self) -> set[str]:
+        """The types in which the query, and those of its inputs, count event time, as far as they have watermarks."""
+        mine = set() if self.clock is None else {str(self.query.time_type)}
+        return mine.union(*(source.time_types for source in self.derived.values()))
+
+    @property
     def watermark(self) -> int | None:
         """The watermark in ticks, or None before the first; see `Runtime.watermark`."""
         return None if self.clock is None else self.clock.watermark

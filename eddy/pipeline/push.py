@@ -163,6 +163,11 @@ def _derived(
         )
     if not isinstance(batches, Mapping):
         raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(batches).__name__}")
+    if watermark is not None and len(types := pipeline.time_types) > 1:
+        raise InputError(
+            f"watermark={watermark}: the queries count event time as {' and '.join(sorted(types))}, so a number of"
+            " ticks has no one meaning; give all time columns one type, or leave the watermark out"
+        )
     names, mine = pipeline.names, dict[str, object]()
     below: dict[str, dict[str, object]] = {name: {} for name in pipeline.derived}
     places = {query_stream.name: query_stream.place for query_stream in pipeline.query.streams}

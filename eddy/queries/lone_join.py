@@ -47,7 +47,7 @@ from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import Stream
-from stairs.errors import InputError, QueryError
+from stairs.errors import InputError
 from stairs.graph import FOREVER, Window, WindowKind
 
 _NOWHERE = np.zeros(0, np.int64)
@@ -119,7 +119,6 @@ class LoneJoin:
 
     def _placed(self, query: Query) -> Query:
         """Return an inner join with the positions of components among its columns."""
-        _check_time(query, self._sources)
         placed = [
             replace(
                 stream,
@@ -401,18 +400,8 @@ def _inputs(query: Query) -> Iterator[str]:
             yield stream.name
 
 
-def _check_time(query: Query, sources: Sources) -> None:
-    """Raise QueryError if a query counts event time otherwise than the engine."""
-    if query.graph.timed and query.time_type != sources.time_type:
-        raise QueryError(
-            f"the engine counts event time as {sources.time_type}, because of its other streams, and the query as"
-            f" {query.time_type}; give all time columns one type"
-        )
-
-
 def _served(query: Query, sources: Sources) -> Query:
     """Return a query as it reads the arrivals of an engine: with its lateness, and changes that it has read."""
-    _check_time(query, sources)
     inputs: dict[str, Stream] = {}
     for stream in query.streams:
         if isinstance(stream.source, Query):

@@ -63,7 +63,6 @@ class Sharing:
             and not graph.comparisons
             and not graph.scans
             and all(stream.filter is None for stream in query.streams)
-            and (not graph.timed or query.time_type == self._sources.time_type)
         )
 
     def prepare(

@@ -180,7 +180,7 @@ class Sources:
         if not self._alone:
             check_all_rows(query, f"the {self._noun}")
             self._check_groups(query)
-        self._check_group_time(query)
+        self._check_time(query)
         self._check_clock(query)
         if self._alone:
             self._check_late(query)
@@ -284,13 +284,14 @@ class Sources:
                 " window or interval; give it one, or leave time= out"
             )
 
-    def _check_group_time(self, query: Query) -> None:
-        """Raise QueryError for windows of groups in event times of another type."""
+    def _check_time(self, query: Query) -> None:
+        """Raise QueryError if a query counts event time otherwise than its watermark, which is that of all streams."""
         groups = query.aggregation
-        if groups is not None and groups.window is not None and query.time_type != self.time_type:
+        windowed = groups is not None and groups.window is not None
+        if (windowed or query.graph.timed) and query.time_type != self.time_type:
             raise QueryError(
-                f"group_window: the engine counts event time as {self.time_type}, because of its other streams, and the"
-                f" query as {query.time_type}; give all time columns one type"
+                f"the {self._noun} counts event time as {self.time_type}, because of its other streams, and the query"
+                f" as {query.time_type}; give all time columns one type"
             )
 
     def unkept(self, query: Query) -> str | None:

@@ -256,3 +256,23 @@ def test_the_guide_has_what_each_kind_of_query_can_do_in_a_hub(matrix: dict[str,
 def test_each_reason_is_one_of_some_cell(matrix: dict[str, dict[str, str]]) -> None:
     used = {cell for cells in matrix.values() for cell in cells.values()}
     assert used == {"yes", *"abcdefgh"[: len(REASONS)]}
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_a_query_does_not_read_changes_none_of_its_results(kind: str, unit: str) -> None:
+    make, output = KINDS[kind]
+    schema = pa.schema([("at", pa.timestamp(unit))])
+    few, more = eddy.Engine(sources()), eddy.Engine([*sources(), Stream("F", schema, time="at")])
+    few.start("q", make(4), output=output)
+    # A stream with finer times changes how the engine counts event time.
+    if unit == "ns" and make(4).graph.timed:
+        with pytest.raises(eddy.QueryError, match="give all time columns one type"):
+            more.start("q", make(4), output=output)
+        return
+    more.start("q", make(4), output=output)
+    for second in (1, 3, 4, 5, 7, 9, 20, 60):
+        pushed = rows(second)
+        other = {"F": pa.table({"at": pa.array([pushed["R"][0]["t"]]).cast(pa.timestamp(unit))})}
+        assert answers(few.push(pushed)) == answers(more.push({**pushed, **other}))
+    assert answers(few.finish()) == answers(more.finish())

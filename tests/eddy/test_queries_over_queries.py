@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from datetime import timedelta
 from random import Random
 from typing import Any
 from weakref import ref
@@ -94,6 +95,32 @@ def test_queries_of_tables_have_plans_and_late_rows_of_their_own() -> None:
         with pytest.raises(eddy.InputError, match="on the runtime of that query"):
             call()
     assert runtime.push({"a": [{**row, "t": 51}]}).to_pylist() == [{"op": "-U", "d.n": 1}, {"op": "+U", "d.n": 2}]
+
+
+@pytest.mark.parametrize("unit", ["s", "us"])
+def test_a_watermark_has_the_same_meaning_for_all_queries(unit: str) -> None:
+    def stream(name: str, unit: str) -> Stream:
+        schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp(unit))])
+        return Stream(name, schema, window=eddy.Range(timedelta(seconds=9)), time="t")
+
+    inner = Query(
+        [stream(name, unit) for name in "ab"], ["a.k = b.k"], group_by={"k": "a.k"}, aggregates={"n": agg.count()}
+    )
+    runtime = Runtime(Query([Table("d", inner), stream("c", "s")], ["d.k = c.k"]), output="changelog")
+    row = {"k": 1, "t": pa.scalar(50, pa.timestamp("s")).as_py()}
+    pushed = {name: [row] for name in "abc"}
+    if unit == "us":
+        before = runtime.snapshot()
+        with pytest.raises(
+            eddy.InputError, match=r"timestamp\[s\] and timestamp\[us\].*give all time columns one type"
+        ):
+            runtime.push(pushed, watermark=40)
+        assert runtime.snapshot() == before
+        assert runtime.push(pushed).num_rows == 1
+    else:
+        assert runtime.push(pushed, watermark=40).num_rows == 1
+        assert runtime.push({"a": [row | {"t": row["t"] - timedelta(seconds=11)}]}).num_rows == 0
+        assert runtime.derived["d"].late_counts == {"a": 1, "b": 0}
 
 
 @pytest.mark.parametrize(
