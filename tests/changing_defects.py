@@ -62,6 +62,11 @@ CHANGING_DEFECTS = (
         seed=2,
     ),
     Defect(
+        "a query whose event times are coarser than those of the engine is accepted",
+        (Edit("eddy/queries/sources.py", "query.graph.timed) and query.time_type", "False) and query.time_type"),),
+        queries="changing",
+    ),
+    Defect(
         "a drain never ends",
         (Edit("eddy/queries/drain.py", "if len(passed) == len(self._windows) else None", "if not passed else None"),),
         queries="changing",

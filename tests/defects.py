@@ -490,6 +490,20 @@ DEFECTS = (
         queries="branches",
     ),
     Defect(
+        "event times in another unit are read as if they had that of the query",
+        (Edit("eddy/ingest/event_times.py", "or stream.type_of(name) != kind", "or False"),),
+    ),
+    Defect(
+        "a window is counted in the unit of its stream",
+        (
+            Edit(
+                "eddy/query/join_graph.py",
+                "stream.window.d, time_type, stream",
+                "stream.window.d, stream.type_of(stream.time), stream",
+            ),
+        ),
+    ),
+    Defect(
         "the watermark does not wait for a stream that has had no row",
         (Edit("eddy/ingest/kernels.py", "return -FOREVER, np.int64(i)", "continue"),),
     ),

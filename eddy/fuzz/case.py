@@ -9,7 +9,7 @@ results are recognised).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from tempfile import gettempdir
 from typing import Any, Literal, Protocol
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from eddy.filters.conditions import Predicate
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
+from eddy.fuzz.times import CaseTimes
 from eddy.query.branch import Branch
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
@@ -115,6 +116,7 @@ class Shape:
     breakable: bool = False
     comparisons: tuple[Compared, ...] = ()
     branches: tuple[Hanging, ...] = ()
+    times: CaseTimes = field(default_factory=CaseTimes)
 
     @property
     def timed(self) -> bool:
@@ -204,15 +206,16 @@ class Shape:
     def schema(self, stream: int) -> pa.Schema:
         """Return the columns of a stream."""
         keys = [(column, pa.string() if self.text else pa.int64()) for column in self.columns[stream]]
-        others = ["t"] * self.timed + ["x"] * self.valued + ["v", "n"]
-        return pa.schema([*keys, *((name, pa.int64()) for name in others)])
+        times = [("t", self.times.kind(stream))] if self.timed else []
+        others = ["x"] * self.valued + ["v", "n"]
+        return pa.schema([*keys, *times, *((name, pa.int64()) for name in others)])
 
     def predicates(self, node: int = -1) -> list[str]:
         """Return the predicates of a branch as text, -1 = those of the core."""
         streams = self.nodes[1 + node]
         equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities if max(i, j) in streams]
         return equalities + [
-            f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y} + {n}"
+            f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y}{self.times.later(n, y)}"
             for (i, x), op, (j, y), n in self.comparisons
             if max(i, j) in streams
         ]
@@ -223,9 +226,9 @@ class Shape:
             Stream(
                 name,
                 self.schema(i),
-                window=self.windows[i],
+                window=self.times.window(self.windows[i]),
                 time="t" if self.timed else None,
-                lateness=self.lateness_of(i),
+                lateness=None if (lateness := self.lateness_of(i)) is None else self.times.span(lateness),
             )
             for i, name in enumerate(self.names)
         ]
@@ -243,13 +246,17 @@ class Shape:
             branches=below(-1),
             select=[f"{NAMES[i]}.n" for i in self.shown],
             where=Predicate(quotient, columns=["R.v"]) if self.breakable else None,
-            **self.timing,
+            **self.times.timing(self.timing),
         )
 
     def values(self, row: Row, v: int = 1) -> dict[str, Any]:
-        """Return the columns of a row."""
+        """Return the columns of a row, as the oracles take them."""
         more = ({"t": row.time} if self.timed else {}) | ({"x": row.value} if self.valued else {})
         return {**row.keys, **more, "v": v, "n": row.number}
+
+    def pushed(self, row: Row, v: int = 1) -> dict[str, Any]:
+        """Return the columns of a row, as the engine takes them."""
+        return self.values(replace(row, time=self.times.moment(row.stream, row.time)), v)
 
 
 def quotient(rows: pa.RecordBatch) -> pa.Array:

@@ -36,6 +36,7 @@ from eddy.fuzz.case import (
 )
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
+from eddy.fuzz.times import UNITS, CaseTimes
 from eddy.query.query import Query
 from eddy.routing.policies import POLICIES
 from eddy.runtime import Runtime
@@ -162,6 +163,7 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
         breakable=draw(st.booleans()),
         comparisons=tuple(comparison for comparison in compared if ranged or comparison[0][1] == "x"),
         branches=hanging,
+        times=draw(event_times(n)) if ranged else CaseTimes(),
     )
     if branches:
         try:
@@ -170,6 +172,14 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
             # A stream would be kept forever, or the intervals on a path contradict each other.
             reject()
     return shape
+
+
+@st.composite
+def event_times(draw: st.DrawFn, n: int) -> CaseTimes:
+    """Draw the units of the event times of n streams: mostly none."""
+    if draw(st.integers(0, 3)) < 3:
+        return CaseTimes()
+    return CaseTimes(tuple(draw(st.lists(st.sampled_from(UNITS), min_size=n, max_size=n))))
 
 
 @st.composite

@@ -239,9 +239,11 @@ class Game(RuntimeGame[CaseModel]):
         wanted = expected(self.case, oracle, rows, watermark)
         pipeline, most = self.runtime._pipeline, self.runtime.max_bytes
         dropped = sum(pipeline.late.rows.dropped)
-        table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows], watermark=watermark)
+        times = self.case.shape.times
+        order, given = [row.stream for row in rows], times.ticks(watermark)
+        table = self.runtime.push(batches(self.case, rows), order, watermark=given)
         self.model.oracle = oracle
-        now = oracle.clock.now
+        now = times.ticks(oracle.clock.now)
         assert self.runtime.watermark == now, f"watermark {self.runtime.watermark}, not {now}"
         compare(table, wanted.groups)
         used = pipeline.nbytes
@@ -450,7 +452,7 @@ def batches(case: Case, rows: Iterable[Row], v: int = 1) -> dict[str, pa.RecordB
         by_stream.setdefault(row.stream, []).append(row)
     return {
         NAMES[i]: pa.RecordBatch.from_pylist(
-            [case.shape.values(row, v if i == 0 else 1) for row in stream_rows], schema=case.shape.schema(i)
+            [case.shape.pushed(row, v if i == 0 else 1) for row in stream_rows], schema=case.shape.schema(i)
         )
         for i, stream_rows in sorted(by_stream.items())
     }

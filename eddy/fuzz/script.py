@@ -24,6 +24,7 @@ from eddy.fuzz.case import (
     quotient,
 )
 from eddy.fuzz.play import CaseModel, PlanModel, branch_groups, expected, given_watermark, must_fail
+from eddy.fuzz.times import type_text
 
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
@@ -148,6 +149,8 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
     lines = _calls(case, refused)
     text = _HEAD.format(title=title, imports=imports)
+    if case.shape.times.units:
+        text = text.replace("from collections import Counter", "import datetime\nfrom collections import Counter")
     if DemoteStep in kinds:
         text += "from stairs.descriptors import C_NEXT\n"
     if case.bands:
@@ -175,7 +178,7 @@ def _setup(case: Case) -> str:
     shape = case.shape
     lines = ["SCHEMAS = {"]
     for i, name in enumerate(shape.names):
-        fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in shape.schema(i))
+        fields = ", ".join(f"({field.name!r}, {type_text(field.type)})" for field in shape.schema(i))
         lines.append(f"    {name!r}: pa.schema([{fields}]),")
     lines += ["}", "query = eddy.Query("]
     lines += _streams(shape, shape.nodes[0], "    ")
@@ -185,7 +188,7 @@ def _setup(case: Case) -> str:
     lines.append(f"    select={[f'{NAMES[i]}.n' for i in shape.shown]!r},")
     if shape.breakable:
         lines.append('    where=eddy.Predicate(quotient, columns=["R.v"]),')
-    lines += [f"    {name}={value!r}," for name, value in shape.timing.items()]
+    lines += [f"    {name}={value!r}," for name, value in shape.times.timing(shape.timing).items()]
     given = [
         f"policy={policy_text(case.policy, case.seed)}",
         *(f"{n}={value!r}" for n, value in case.options().items()),
@@ -198,8 +201,9 @@ def _streams(shape: Shape, streams: Iterable[int], indent: str) -> list[str]:
     lines = [f"{indent}["]
     for i in streams:
         time = ', time="t"' if shape.timed else ""
-        window = "" if shape.windows[i] is None else f", window=eddy.{shape.windows[i]!r}"
-        late = "" if shape.lateness_of(i) is None else f", lateness={shape.lateness_of(i)}"
+        window = "" if shape.windows[i] is None else f", window=eddy.{shape.times.window(shape.windows[i])!r}"
+        lateness = shape.lateness_of(i)
+        late = "" if lateness is None else f", lateness={shape.times.span(lateness)!r}"
         lines.append(f"{indent}    eddy.Stream({NAMES[i]!r}, SCHEMAS[{NAMES[i]!r}]{window}{time}{late}),")
     return [*lines, f"{indent}],"]
 
@@ -242,7 +246,8 @@ def _refused(case: Case, step: Step) -> list[str]:
         case PushStep(rows) | BadPushStep(rows):
             v = 0 if isinstance(step, BadPushStep) and step.how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
-            given = "" if isinstance(step, BadPushStep) or step.watermark is None else f", watermark={step.watermark}"
+            watermark = None if isinstance(step, BadPushStep) else case.shape.times.ticks(step.watermark)
+            given = "" if watermark is None else f", watermark={watermark}"
             return ["refused(lambda: push(", *pushed, f"    [], {{}}{given}))"]
         case TransitionStep():
             return [transition_refused(step)]
@@ -257,7 +262,7 @@ def _call(model: CaseModel, step: Step) -> list[str]:
             watermark = given_watermark(oracle, step)
             wanted = expected(case, oracle, rows, watermark)
             lines = ["push(", *listed([_row(case, row) for row in rows])]
-            given = [] if watermark is None else [f"    watermark={watermark},"]
+            given = [] if watermark is None else [f"    watermark={case.shape.times.ticks(watermark)},"]
             return [*lines, *listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", *given, ")"]
         case BadPushStep(rows, how):
             if not must_fail(case, oracle, step):
@@ -307,4 +312,4 @@ def listed(items: list[str]) -> list[str]:
 
 
 def _row(case: Case, row: Row, v: int = 1) -> str:
-    return repr((case.shape.names[row.stream], tuple(case.shape.values(row, v).values())))
+    return repr((case.shape.names[row.stream], tuple(case.shape.pushed(row, v).values())))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +17,13 @@ import pyarrow.compute as pc
 from eddy.fuzz.case import NAMES, PushStep, Row, oracle_window
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
+from eddy.fuzz.times import CaseTimes
 from eddy.queries.changes import How
 from eddy.queries.lineage import Stop as Stopping
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.streams.stream import Stream
-from eddy.streams.windows import Window
+from eddy.streams.windows import Range, Window
 
 KEYS = ("k0", "k1")
 EARLIER = -1
@@ -41,26 +41,35 @@ class EngineStreams:
     idle_after: int | None = None
     late_of: Mapping[str, int] = field(default_factory=dict)
     """The lateness of some streams; the others have that of the engine."""
+    times: CaseTimes = field(default_factory=CaseTimes)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the streams."""
         return tuple(NAMES[: len(self.windows)])
 
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The columns of each stream."""
-        return pa.schema([(name, pa.int64()) for name in (*KEYS, "x", *(["t"] if self.timed else []), "n")])
+    def schema(self, name: str) -> pa.Schema:
+        """Return the columns of a stream."""
+        times = [("t", self.times.kind(NAMES.index(name)))] if self.timed else []
+        return pa.schema([*((column, pa.int64()) for column in (*KEYS, "x")), *times, ("n", pa.int64())])
 
     def streams(self) -> list[Stream]:
         """Return the streams as the engine takes them."""
         streams = [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
-        return [replace(stream, lateness=self.late_of.get(stream.name)) for stream in streams]
+        late = {name: self.times.span(lateness) for name, lateness in self.late_of.items()}
+        return [replace(stream, lateness=late.get(stream.name)) for stream in streams]
 
     def stream(self, name: str, window: Window | None, least: int | None = None) -> Stream:
         """Return a stream with a window, and a filter if there is a least value."""
         keep = None if least is None else pc.field("x") >= least
-        return Stream(name, self.schema, window=window, time="t" if self.timed else None, filter=keep)
+        time = "t" if self.timed else None
+        return Stream(name, self.schema(name), window=self.times.window(window), time=time, filter=keep)
+
+    def counts_otherwise(self, asked: EngineQuery) -> bool:
+        """Return whether the streams of a query with windows of time all have coarser event times than another one."""
+        timed = any(isinstance(member.window, Range) for member in asked.streams)
+        numbers = [member.stream for member in asked.streams]
+        return timed and bool(self.times.units) and self.times.finest(numbers) < self.times.finest()
 
     def oracle(self) -> EngineOracle:
         """Return a fresh reference."""
@@ -72,9 +81,13 @@ class EngineStreams:
         return EngineOracle(windows, time, self.lateness, self.watermark, self.idle_after, self.late_of)
 
     def values(self, row: Row) -> dict[str, Any]:
-        """Return the columns of a row."""
+        """Return the columns of a row, as the reference takes them."""
         time = {"t": row.time} if self.timed else {}
         return {**row.keys, "x": row.value, **time, "n": row.number}
+
+    def pushed(self, row: Row) -> dict[str, Any]:
+        """Return the columns of a row, as the engine takes them."""
+        return self.values(replace(row, time=self.times.moment(row.stream, row.time)))
 
 
 @dataclass(frozen=True)
@@ -191,4 +204,4 @@ class EngineCase:
         """The options of the engine without the policy."""
         sources = self.sources
         timing = {"lateness": sources.lateness, "watermark": sources.watermark, "idle_after": sources.idle_after}
-        return {**timing, "strategy": self.strategy}
+        return {**sources.times.timing(timing), "strategy": self.strategy}

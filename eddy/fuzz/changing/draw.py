@@ -24,7 +24,7 @@ from eddy.fuzz.changing.case import (
 )
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.changing.play import EngineModel
-from eddy.fuzz.draw import PACES, Pace, timings
+from eddy.fuzz.draw import PACES, Pace, event_times, timings
 from eddy.queries.changes import CHANGES, How
 from eddy.streams.windows import Range, Rows, Unbounded, Window
 
@@ -184,9 +184,8 @@ def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> EngineStreams:
         return EngineStreams(tuple(windows), timed)
     timing = draw(timings(n))
     by_stream = zip(NAMES, timing.pop("late_of", ()), strict=False)
-    return EngineStreams(
-        tuple(windows), timed, **timing, late_of={name: late for name, late in by_stream if late is not None}
-    )
+    late_of = {name: late for name, late in by_stream if late is not None}
+    return EngineStreams(tuple(windows), timed, **timing, late_of=late_of, times=draw(event_times(n)))
 
 
 @st.composite

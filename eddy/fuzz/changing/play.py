@@ -52,6 +52,8 @@ class EngineModel:
     def take(self, step: Element) -> bool:
         """Take a control element; return False if the engine must refuse it."""
         position = self.oracle.position + (step.ahead or 0)
+        if isinstance(step, StartStep | ChangeStep) and self.case.sources.counts_otherwise(step.asked):
+            return False
         try:
             match step:
                 case StartStep(name, asked, _, warm):
@@ -133,7 +135,7 @@ class EngineGame:
             compare_given(tables[name], groups, self.complete_from[name])
             self.given.setdefault(name, []).extend(given_rows(tables[name]))
             self.tally.results += sum(map(len, groups))
-        now = self.model.oracle.clock.now
+        now = self.case.sources.times.ticks(self.model.oracle.clock.now)
         assert self.engine.watermark == now, f"watermark {self.engine.watermark}, not {now}"
         self.tally.pushes += 1
         self.tally.arrivals += len(rows)
@@ -217,7 +219,7 @@ def batches(case: EngineCase, rows: Sequence[Row]) -> dict[str, pa.RecordBatch]:
     """Return rows as the batches that a push takes."""
     return {
         NAMES[i]: pa.RecordBatch.from_pylist(
-            [case.sources.values(row) for row in rows if row.stream == i], schema=case.sources.schema
+            [case.sources.pushed(row) for row in rows if row.stream == i], schema=case.sources.schema(NAMES[i])
         )
         for i in sorted({row.stream for row in rows})
     }

@@ -14,18 +14,21 @@ from eddy.fuzz.changing.case import (
     EngineCase,
     EngineQuery,
     EngineReloadStep,
+    EngineStreams,
     StartStep,
     Step,
     StopStep,
 )
 from eddy.fuzz.changing.play import EngineModel
 from eddy.fuzz.script import CHAOS_IMPORTS, COMPARE, listed
+from eddy.fuzz.times import type_text
+from eddy.streams.windows import Window
 
 _HEAD = '''"""{title}"""
 
 from __future__ import annotations
 
-{random}from collections import Counter
+{imports}from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -45,13 +48,16 @@ _TAIL = '''
 
 def batches(rows: Pushed) -> dict[str, pa.RecordBatch]:
     """Make a batch of each stream's rows."""
-    own = {name: [dict(zip(SCHEMA.names, values)) for stream, values in rows if stream == name] for name, _ in rows}
-    return {name: pa.RecordBatch.from_pylist(found, schema=SCHEMA) for name, found in own.items()}
+    own = {name: [values for stream, values in rows if stream == name] for name, _ in rows}
+    return {
+        name: pa.RecordBatch.from_pylist([dict(zip(SCHEMAS[name].names, values)) for values in found], SCHEMAS[name])
+        for name, found in own.items()
+    }
 
 
 def push(rows: Pushed, wanted: Mapping[str, Sequence[Sequence[Expected]]]) -> None:
     """Push rows in this order and compare the results of each query: version, first position, column n of each row."""
-    tables = engine.push(batches(rows), [STREAMS.index(name) for name, _ in rows])
+    tables = engine.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows])
     assert tables.keys() == wanted.keys(), f"results of {list(tables)}, not of {list(wanted)}"
     for name, groups in wanted.items():
         compare_given(tables[name], groups, complete_from.get(name, {}))
@@ -93,7 +99,9 @@ def script(case: EngineCase, title: str) -> str:
     """Return a case as a script that raises AssertionError, or the engine's error, if the case fails."""
     chaotic = case.policy == CHAOS
     text = _HEAD.format(
-        title=title, random="import random\n" * chaotic, policy=CHAOS_IMPORTS * chaotic + "\n" * (not chaotic)
+        title=title,
+        imports="import datetime\n" * bool(case.sources.times.units) + "import random\n" * chaotic,
+        policy=CHAOS_IMPORTS * chaotic + "\n" * (not chaotic),
     )
     text += COMPARE + "\n\n" + inspect.getsource(given.given_rows) + "\n\n" + inspect.getsource(given.compare_given)
     text += _TAIL
@@ -104,30 +112,32 @@ def script(case: EngineCase, title: str) -> str:
 def _setup(case: EngineCase) -> str:
     sources = case.sources
     policy = f"Chaos({case.seed})" if case.policy == CHAOS else repr(case.policy)
-    fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in sources.schema)
     options = ["policy=policy", *(f"{name}={value!r}" for name, value in case.options.items())]
-    lines = [f"STREAMS = {list(sources.names)!r}", f"SCHEMA = pa.schema([{fields}])", f"policy: Any = {policy}"]
-    lines.append("streams = [")
+    lines = ["SCHEMAS = {"]
+    for name in sources.names:
+        fields = ", ".join(f"({field.name!r}, {type_text(field.type)})" for field in sources.schema(name))
+        lines.append(f"    {name!r}: pa.schema([{fields}]),")
+    lines += ["}", f"policy: Any = {policy}", "streams = ["]
     for name, window in zip(sources.names, sources.windows, strict=True):
-        lines.append(f"    {_stream(sources.timed, name, window, None, sources.late_of.get(name))},")
+        lines.append(f"    {_stream(sources, name, window, None, sources.late_of.get(name))},")
     lines += ["]", f"engine = eddy.Engine(streams, {', '.join(options)})"]
     lines += [f'engine.options["decide_every"] = {case.decide_every}', "complete_from: dict[str, dict[int, int]] = {}"]
     return "\n".join([*lines, "", ""])
 
 
-def _stream(timed: bool, name: str, window: object, least: int | None, lateness: int | None = None) -> str:
-    parts = [repr(name), "SCHEMA"]
-    parts += [] if window is None else [f"window=eddy.{window!r}"]
-    parts += ['time="t"'] * timed
+def _stream(
+    sources: EngineStreams, name: str, window: Window | None, least: int | None, lateness: int | None = None
+) -> str:
+    parts = [repr(name), f"SCHEMAS[{name!r}]"]
+    parts += [] if window is None else [f"window=eddy.{sources.times.window(window)!r}"]
+    parts += ['time="t"'] * sources.timed
     parts += [] if least is None else [f'filter=pc.field("x") >= {least}']
-    parts += [] if lateness is None else [f"lateness={lateness}"]
+    parts += [] if lateness is None else [f"lateness={sources.times.span(lateness)!r}"]
     return f"eddy.Stream({', '.join(parts)})"
 
 
 def _query(case: EngineCase, asked: EngineQuery, version: int) -> list[str]:
-    streams = [
-        _stream(case.sources.timed, NAMES[stream.stream], stream.window, stream.least) for stream in asked.streams
-    ]
+    streams = [_stream(case.sources, NAMES[member.stream], member.window, member.least) for member in asked.streams]
     lines = ["    eddy.Query(", "        [", *(f"            {stream}," for stream in streams), "        ],"]
     return [*lines, f"        {asked.predicates!r},", f"        select={asked.select(version)!r},", "    ),"]
 
@@ -183,7 +193,7 @@ def _element(model: EngineModel, step: Element) -> list[str]:
 
 
 def _values(case: EngineCase, row: Row) -> tuple[str, tuple[int, ...]]:
-    return NAMES[row.stream], tuple(case.sources.values(row).values())
+    return NAMES[row.stream], tuple(case.sources.pushed(row).values())
 
 
 def _row(case: EngineCase, row: Row) -> str:
