@@ -29,16 +29,16 @@ class CaseTimes:
 
     def finest(self, streams: list[int] | None = None) -> int:
         """Return the number of the finest unit of some streams, or of all."""
-        chosen = self.units if streams is None else [self.units[i] for i in streams]
+        chosen = self.units if streams is None or not self.units else [self.units[i] for i in streams]
         return max(map(UNITS.index, chosen), default=0)
 
     def moment(self, stream: int, time: int) -> int:
         """Return an event time in the unit of a stream."""
         return time * 1000 ** UNITS.index(self.units[stream]) if self.units else time
 
-    def ticks(self, time: int | None) -> int | None:
-        """Return an event time in the finest unit of all streams, None for None."""
-        return None if time is None else time * 1000 ** self.finest()
+    def ticks(self, time: int | None, streams: list[int] | None = None) -> int | None:
+        """Return an event time in the finest unit of some streams, or of all; None for None."""
+        return None if time is None else time * 1000 ** self.finest(streams)
 
     def span(self, count: int) -> int | timedelta:
         """Return a span of event time."""

@@ -116,14 +116,14 @@ def ticks(span: int | timedelta, common: pa.DataType, column_type: pa.DataType |
 
 
 def span_of(count: int, common: pa.DataType, column_type: pa.DataType) -> Units | timedelta:
-    """Return ticks of the common time type as a span of a time column, rounded up to its units.
+    """Return ticks of the common time type as a span of a time column, rounded up to its units; at most `FOREVER`.
 
     The span is a timedelta if the column has timestamps of microseconds or coarser units.
     """
     per_second, own_per_second = ticks_per_second(common), ticks_per_second(column_type)
     if per_second is None or own_per_second is None:
         return Units(count)
-    units = -(-count * own_per_second // per_second)
+    units = min(-(-count * own_per_second // per_second), FOREVER * own_per_second // per_second)
     if own_per_second > 10**6 or units > MOST_SECONDS * own_per_second:
         return Units(units)
     return timedelta(microseconds=units * 10**6 // own_per_second)

@@ -404,3 +404,22 @@ def test_rows_matter_as_long_as_a_match_waits_for_their_branch() -> None:
     below = eddy.Branch([window["T"]], ["S.a = T.a"], "anti")
     two = eddy.Query([window["R"]], branches=[eddy.Branch([window["S"]], ["R.a = S.a"], "left", [below])])
     assert two.spans == [5, 3 + 5, 7 + 5]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("how", ["left", "anti", "semi"])
+def test_a_row_of_a_branch_stays_as_long_as_rows_that_never_leave(how: Any, unit: str) -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp(unit))])
+    core = eddy.Stream("R", pa.schema([("k", pa.int64()), ("t", pa.timestamp("ms"))]), eddy.Unbounded(), "t")
+    on = ["R.k = S.k", "S.t >= R.t", "S.t <= R.t + INTERVAL '3' SECOND"]
+    query = eddy.Query(
+        [core], branches=[eddy.Branch([eddy.Stream("S", schema, time="t")], on, how)], select={"k": "R.k"}
+    )
+    runtime = eddy.Runtime(query, output="changelog", bounded=True)
+    times = [pa.scalar(second, pa.timestamp("s")).as_py() for second in (0, 2, 1_000_000)]
+    changes = [
+        runtime.push({"R": [{"k": 1, "t": times[0]}], "S": [{"k": 1, "t": times[1]}]}),
+        runtime.push({name: [{"k": 2, "t": times[2]}] for name in "RS"}),
+    ]
+    ops = [row["op"] for table in changes for row in table.to_pylist() if row["k"] == 1]
+    assert ops.count("+I") - ops.count("-D") == (how != "anti")

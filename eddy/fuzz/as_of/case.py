@@ -31,6 +31,7 @@ from eddy.fuzz.case import (
 )
 from eddy.fuzz.oracle import Column, OracleQuery, OracleStream
 from eddy.fuzz.table_oracle import TableBranch, TableInput, TableOracle
+from eddy.fuzz.times import CaseTimes
 from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
 from eddy.query.clock_rule import WatermarkOf
@@ -85,6 +86,8 @@ class AsOfQuery:
     lateness: int = 0
     watermark: WatermarkOf = "slowest"
     idle_after: int | None = None
+    times: CaseTimes = field(default_factory=CaseTimes)
+    """The units of all inputs, also of those whose times are only a column."""
 
     @property
     def streams(self) -> tuple[OracleStream, ...]:
@@ -143,7 +146,19 @@ class AsOfQuery:
     def schema(self, name: str) -> pa.Schema:
         """Return the columns of an input, without that of operations."""
         a, b, p = (TYPES[kind] for kind in self.types[name])
-        return pa.schema([("a", a), ("b", b), ("t", pa.int64()), ("v", pa.int64()), ("p", p)])
+        return pa.schema(
+            [("a", a), ("b", b), ("t", self.times.kind(self.inputs.index(name))), ("v", pa.int64()), ("p", p)]
+        )
+
+    def pushed(self, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row of an input as the engine takes it."""
+        return {**row, "t": self.times.moment(self.inputs.index(name), row["t"])} if row else {}
+
+    def ticks(self, time: int | None) -> int | None:
+        """Return an event time in ticks of the runtime."""
+        timed = [self.inputs.index(name) for name in self.names if name != self.keyed]
+        timed += [self.inputs.index(join.table.name) for join in self.joins if join.at is not None]
+        return self.times.ticks(time, timed)
 
     def window(self, stream: OracleStream) -> Window | None:
         """Return the window of a stream."""
@@ -152,7 +167,7 @@ class AsOfQuery:
         return (
             Rows(stream.size)
             if stream.window == "rows"
-            else Range(stream.size)
+            else Range(self.times.span(stream.size))
             if stream.window == "range"
             else Unbounded()
         )
@@ -167,7 +182,7 @@ class AsOfQuery:
             equal(self.equalities),
             branches=branches,
             as_of=[self._as_of(join) for join in self.joins],
-            **self.timing,
+            **self.times.timing(self.timing),
         )
 
     def _stream(self, stream: OracleStream) -> Stream:
@@ -184,14 +199,14 @@ class AsOfQuery:
             more["time"] = "t"
         kind: Any = Table if join.at is None else VersionedTable
         table = kind(name, self.schema(name), key=list(join.key), **more)
-        return AsOf(
-            table, on_text(join), how=join.how, direction=join.direction, tolerance=join.tolerance, **self.at(join)
-        )
+        return AsOf(table, on_text(join), **self.options(join))
 
-    def at(self, join: OracleAsOf) -> dict[str, Any]:
-        """Return the event time that an as-of join names."""
+    def options(self, join: OracleAsOf) -> dict[str, Any]:
+        """Return the options of an as-of join, with the event time that it names."""
         implied = join.at is None or join.table.name in self.implied
-        return {} if implied or join.at is None else {"at": f"{join.at[0]}.{join.at[1]}"}
+        at = {} if implied or join.at is None else {"at": f"{join.at[0]}.{join.at[1]}"}
+        tolerance = None if join.tolerance is None else self.times.span(join.tolerance)
+        return {"how": join.how, "direction": join.direction, "tolerance": tolerance, **at}
 
     def oracle(self, changelog: bool) -> AsOfOracle:
         """Return a fresh oracle."""

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from eddy.fuzz.as_of.case import AsOfArrival, AsOfBranch, AsOfCase, AsOfPushStep, AsOfQuery, AsOfStep
 from eddy.fuzz.as_of_oracle import OracleAsOf
 from eddy.fuzz.case import NAMES, OutputMode, Results
-from eddy.fuzz.draw import ALL_POLICIES, CHOOSING, DECIDE_EVERY, PlanWriter, often_chaos, plan_text, some_states
+from eddy.fuzz.draw import (
+    ALL_POLICIES,
+    CHOOSING,
+    DECIDE_EVERY,
+    PlanWriter,
+    event_times,
+    often_chaos,
+    plan_text,
+    some_states,
+)
 from eddy.fuzz.oracle import OracleStream
 
 MOST_STEPS = 14
@@ -191,6 +200,7 @@ def as_of_cases(
     """Draw a case for one of the strategies and one of the policies."""
     strategy, output = draw(st.sampled_from(list(strategies))), draw(st.sampled_from(list(outputs)))
     query = as_of_query(draw(st.randoms(use_true_random=False)), output == "changelog", max_streams)
+    query = replace(query, times=draw(event_times(len(query.inputs))))
     plan = plan_text(query, draw(st.binary(min_size=8, max_size=8))) or None
     results: Results = draw(st.sampled_from(("rows", "rows", "ids")))
     policy = draw(st.sampled_from(often_chaos(policies)))

@@ -65,11 +65,11 @@ class AsOfGame(RuntimeGame[AsOfModel]):
         match step:
             case AsOfPushStep(arrivals):
                 order = [self.case.asked.inputs.index(arrival.name) for arrival in arrivals]
-                watermark = self.model.watermark(step)
+                watermark = self.case.asked.ticks(self.model.watermark(step))
                 table = self.runtime.push(batches(self.case.asked, arrivals), order, watermark=watermark)
                 ended, begun = self.model.push(step)
                 compare_answer(table, ended, begun)
-                now = self.model.oracle.clock.now
+                now = self.case.asked.ticks(self.model.oracle.clock.now)
                 assert self.runtime.watermark == now, f"watermark {self.runtime.watermark}, not {now}"
                 self.tally.pushes += 1
                 self.tally.arrivals += len(arrivals)
@@ -101,7 +101,10 @@ def shown_rows(asked: AsOfQuery, oracle: AsOfOracle, rows: Sequence[Numbers], id
         if ids:
             shown.append(tuple(numbers))
             continue
-        parts = [{} if n is None else oracle.row(name, n) for name, n in zip(asked.shown, numbers, strict=True)]
+        parts = [
+            {} if n is None else asked.pushed(name, oracle.row(name, n))
+            for name, n in zip(asked.shown, numbers, strict=True)
+        ]
         shown.append(tuple(part.get(column) for part in parts for column in COLUMNS))
     return shown
 
@@ -112,7 +115,9 @@ def batches(asked: AsOfQuery, arrivals: Sequence[AsOfArrival]) -> dict[str, pa.R
     for name in asked.inputs:
         schema, ops = asked.schema(name), name in asked.deletes
         rows = [
-            {**arrival.row, "op": arrival.op} if ops else arrival.row for arrival in arrivals if arrival.name == name
+            {**asked.pushed(name, arrival.row), **({"op": arrival.op} if ops else {})}
+            for arrival in arrivals
+            if arrival.name == name
         ]
         pushed[name] = pa.RecordBatch.from_pylist(rows, schema.append(pa.field("op", pa.string())) if ops else schema)
     return pushed

@@ -11,12 +11,13 @@ from eddy.fuzz.as_of.play import AsOfModel, Changed
 from eddy.fuzz.case import DemoteStep
 from eddy.fuzz.oracle import OracleStream
 from eddy.fuzz.script import CHAOS_IMPORTS, CHECK, SPILL_IMPORTS, helpers, listed, plan_call, policy_text
+from eddy.fuzz.times import type_text
 
 _HEAD = '''"""{title}"""
 
 from __future__ import annotations
 
-{random}from collections import Counter
+{imports}from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ def script(case: AsOfCase, title: str) -> str:
     demotes = any(isinstance(step, DemoteStep) for step in case.steps)
     more = "from stairs.descriptors import C_NEXT\n" * demotes + SPILL_IMPORTS * ("spill" in case.options())
     more += CHAOS_IMPORTS * case.chaotic
-    text = _HEAD.format(title=title, random="import random\n" * case.chaotic, more=more)
+    imports = "import datetime\n" * bool(case.asked.times.units) + "import random\n" * case.chaotic
+    text = _HEAD.format(title=title, imports=imports, more=more)
     text += inspect.getsource(compare_answer) + _TAIL + CHECK + helpers(lines)
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
     return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
@@ -63,7 +65,8 @@ def _setup(case: AsOfCase) -> str:
     asked, lines = case.asked, ["SCHEMAS = {"]
     for name in asked.inputs:
         a, b, p = (_type(kind) for kind in asked.types[name])
-        fields = f'("a", {a}), ("b", {b}), ("t", pa.int64()), ("v", pa.int64()), ("p", {p})'
+        t = type_text(asked.schema(name).field("t").type)
+        fields = f'("a", {a}), ("b", {b}), ("t", {t}), ("v", pa.int64()), ("p", {p})'
         fields += ', ("op", pa.string())' if name in asked.deletes else ""
         lines.append(f"    {name!r}: pa.schema([{fields}]),")
     lines += ["}", "COLUMNS = {name: pa.schema(list(schema)[:5]) for name, schema in SCHEMAS.items()}"]
@@ -76,7 +79,7 @@ def _setup(case: AsOfCase) -> str:
             f"    branches=[eddy.Branch([{stream}], {equal(asked.branch.equalities)!r}, {asked.branch.how!r})],"
         )
     lines += ["    as_of=[", *(f"        {join}," for join in _joins(asked)), "    ],"]
-    lines += [f"    {name}={value!r}," for name, value in asked.timing.items()]
+    lines += [f"    {name}={value!r}," for name, value in asked.times.timing(asked.timing).items()]
     options = [f"policy={policy_text(case.policy, case.seed)}", *(f"{n}={v!r}" for n, v in case.options().items())]
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {case.plan!r}, {', '.join(options)})", "", ""])
 
@@ -101,8 +104,7 @@ def _joins(asked: AsOfQuery) -> list[str]:
         parts += ['ops="column"'] * (name in asked.deletes) + ['filter=pc.field("v") > 0'] * (name in asked.rejects)
         kind = "Table" if join.at is None else "VersionedTable"
         table = f"eddy.{kind}({name!r}, COLUMNS[{name!r}], {', '.join(parts)})"
-        more = {"how": join.how, "direction": join.direction, "tolerance": join.tolerance, **asked.at(join)}
-        options = ", ".join(f"{option}={value!r}" for option, value in more.items())
+        options = ", ".join(f"{option}={value!r}" for option, value in asked.options(join).items())
         joins.append(f"eddy.AsOf({table}, {on_text(join)!r}, {options})")
     return joins
 
@@ -110,11 +112,12 @@ def _joins(asked: AsOfQuery) -> list[str]:
 def _call(model: AsOfModel, step: AsOfStep) -> list[str]:
     if not isinstance(step, AsOfPushStep):
         return plan_call(model, step)
-    watermark = model.watermark(step)
+    asked = model.case.asked
+    watermark = asked.ticks(model.watermark(step))
     given = [] if watermark is None else [f"    watermark={watermark},"]
     return [
         "push(",
-        *listed([_arrival(arrival) for arrival in step.arrivals]),
+        *listed([_arrival(asked, arrival) for arrival in step.arrivals]),
         *_changed(model.push(step)),
         *given,
         ")",
@@ -125,5 +128,6 @@ def _changed(changed: Changed) -> list[str]:
     return [line for rows in changed for line in listed([repr(row) for row in rows])]
 
 
-def _arrival(arrival: AsOfArrival) -> str:
-    return repr((arrival.name, *arrival.values, *([arrival.op] if arrival.op else [])))
+def _arrival(asked: AsOfQuery, arrival: AsOfArrival) -> str:
+    values = asked.pushed(arrival.name, arrival.row).values()
+    return repr((arrival.name, *values, *([arrival.op] if arrival.op else [])))
