@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ Order = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Deletes = npt.NDArray[np.bool_]
+NO_STREAM = 255
+"""In an order, what is no stream."""
 
 
 class LateBatch(NamedTuple):
@@ -81,6 +83,38 @@ class Arrivals:
     def watermark(self) -> int | None:
         """The watermark after the push, None before the first one."""
         return None if self.reading is None or self.reading.after == -FOREVER else self.reading.after
+
+    def of(self, streams: Sequence[int], timed: bool) -> Arrivals:
+        """Return the arrivals of some streams, in this order of the streams, which do not bring late rows.
+
+        timed   whether event times and watermarks count for them
+        """
+        order, reading = self.order, self.reading if timed else None
+        if list(streams) != list(range(len(self.batches))):
+            place = np.full(256, NO_STREAM, np.uint8)
+            place[list(streams)] = np.arange(len(streams))
+            order = place[order]
+            places = np.flatnonzero(order != NO_STREAM)
+            order = order[places]
+            reading = None if reading is None else reading.of(places)
+        times = [self.times[i] if timed else None for i in streams]
+        batches, rows = [self.batches[i] for i in streams], [self.rows[i] for i in streams]
+        deletes = {k: self.deletes[i] for k, i in enumerate(streams) if i in self.deletes}
+        return Arrivals(batches, rows, order, times, {}, reading, atomic=self.atomic, deletes=deletes)
+
+    def kept(self, keep: Mapping[int, Rows]) -> Arrivals:
+        """Return the arrivals with only rows keep[i] of each stream i in `keep`, which has no tables."""
+        if not keep:
+            return self
+        places = np.flatnonzero(kept_places(self.order, self.batches, keep))
+        times = list(self.times)
+        for i, rows in keep.items():
+            ticks = times[i]
+            times[i] = None if ticks is None else ticks[rows]
+        batches, reading = keep_rows(self.batches, keep), None if self.reading is None else self.reading.of(places)
+        return replace(
+            self, batches=batches, rows=counts(batches), order=self.order[places], times=times, reading=reading
+        )
 
 
 def counts(batches: Iterable[pa.RecordBatch | None]) -> list[int]:

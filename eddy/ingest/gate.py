@@ -36,7 +36,6 @@ from eddy.query.query import Query
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import no_input
 from eddy.streams.table import Table
-from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
 from stairs.memory.allowance import Allowance
@@ -95,7 +94,7 @@ class Gate:
         self,
         pushed: Mapping[str, object],
         order: object,
-        clock: Clock | ClockReading | None,
+        clock: Clock | None,
         given: int | None = None,
         past: bool = False,
         atomic: bool = False,
@@ -103,8 +102,7 @@ class Gate:
     ) -> Arrivals:
         """Return the arrivals of a push. Raises InputError for rows, an order or a watermark that do not fit the query.
 
-        clock      the clock that decides which rows are late; or the reading of another clock for these rows, of which
-                   none is then late. None in a query without a RANGE window
+        clock      the clock that decides which rows are late; None in a query without a RANGE window
         given      the watermark that the caller gives with the push, None = none
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
@@ -123,8 +121,6 @@ class Gate:
             if keep and sequence is not None:
                 places = np.flatnonzero(kept_places(sequence, batches, keep))
                 sequence = sequence[places]
-                if isinstance(clock, ClockReading):
-                    clock = clock.of(places)
             batches = keep_rows(batches, keep)
             rows = counts(batches)
         times = self._untimed
@@ -134,24 +130,27 @@ class Gate:
                 times = by_time
         elif self.ranged:
             times = self._event_times.read(batches).by_stream
-        if clock is None or isinstance(clock, ClockReading):
-            return Arrivals(batches, rows, sequence, times, {}, clock, atomic=atomic)
-        late: dict[int, LateBatch] = {}
+        if clock is None:
+            return Arrivals(batches, rows, sequence, times, {}, atomic=atomic)
+        keep, late = dict[int, Rows](), dict[int, LateBatch]()
         ticked = clock.tick(sequence, times, given, past)
-        reading = ticked.reading
         if len(ticked.late):
             keep, late = self._late(batches, times, ticked)
-            places = np.flatnonzero(kept_places(sequence, batches, keep))
-            times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
-            batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
-            rows = counts(batches)
-        return Arrivals(batches, rows, sequence, times, late, reading, ticked.state, given is not None, atomic=atomic)
+        timing = ticked.reading, ticked.state, given is not None
+        return Arrivals(batches, rows, sequence, times, late, *timing, atomic=atomic).kept(keep)
+
+    def take(self, arrivals: Arrivals) -> Arrivals:
+        """Return those arrivals that the filters accept, of arrivals that another gate has admitted for these streams.
+
+        None of them is late. In a query without a RANGE window, they have no event times.
+        """
+        return arrivals.kept(self._accepted(arrivals.batches)) if self.filters else arrivals
 
     def _admit_changes(
         self,
         pushed: Mapping[str, object],
         order: object,
-        clock: Clock | ClockReading | None,
+        clock: Clock | None,
         given: int | None,
         past: bool,
         atomic: bool,
@@ -163,7 +162,6 @@ class Gate:
         the clock by, and the watermark with a change is that of the row before it. The changes of versioned tables have
         event times, as rows of streams.
         """
-        assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
         batches, rows, changed = self._changed(pushed)
         fresh, stale = self._fresh(batches, changed)
         if atomic:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from time import perf_counter, thread_time
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,7 +35,6 @@ from eddy.routing.plan_change import follow_router
 from eddy.routing.schedule import schedule_of
 from eddy.streams.key_columns import with_key_columns
 from eddy.streams.table import Table
-from stairs.clock_reading import ClockReading
 from stairs.descriptors import LOADING, M_MODE, S_BASE
 from stairs.errors import CapacityError, InputError
 from stairs.graph import WindowKind
@@ -85,20 +83,18 @@ def prepare(
     order: Any,
     watermark: int | None,
     ends: bool = False,
-    reading: ClockReading | None = None,
     atomic: bool = False,
     whole: bool = False,
 ) -> Prepared:
     """Compute a push, the last one if `ends`. Until the push is settled, `roll_back` undoes it after an exception.
 
-    reading   the reading of the clock of all streams for the rows, if the pipeline has only some of the streams
     whole     only the answer after the push counts
 
     If memory is short, the queries of inputs drop stored states as well, one by one.
     """
     while True:
         try:
-            return _prepared(pipeline, batches, order, watermark, ends, reading, atomic, whole)
+            return _prepared(pipeline, batches, order, watermark, ends, atomic, whole)
         except CapacityError:
             below = [join for source in pipeline.derived.values() for join in source.all_joins()]
             if pipeline.max_bytes is None or not below:
@@ -115,7 +111,6 @@ def _prepared(
     order: Any,
     watermark: int | None,
     ends: bool,
-    reading: ClockReading | None,
     atomic: bool,
     whole: bool,
 ) -> Prepared:
@@ -134,10 +129,25 @@ def _prepared(
         atomic = atomic or any(isinstance(stream, Table) for stream, _ in derived_inputs(pipeline.query))
     # The rows of a query with branches over tables are the difference of two answers.
     atomic = atomic or (pipeline.partners is not None and bool(pipeline.partners.tables))
-    arrivals = pipeline.gate.admit(
-        batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic, whole=whole
-    )
+    arrivals = pipeline.gate.admit(batches, order, pipeline.clock, watermark, atomic=atomic, whole=whole)
     arrivals.ends = ends
+    prepared = _begun(pipeline, arrivals, began)
+    return prepared._replace(commit=prepared.commit._replace(derived=derived)) if derived else prepared
+
+
+def prepare_admitted(pipeline: Pipeline, arrivals: Arrivals) -> Prepared:
+    """Compute a push of arrivals that another gate has admitted, as `prepare` does; the pipeline has only inner joins.
+
+    The arrivals have event times, and a reading of the clock of all streams, if the pipeline has a clock.
+    """
+    _check_open(pipeline)
+    began = perf_counter()
+    pipeline.last = None
+    return _begun(pipeline, pipeline.gate.take(arrivals), began)
+
+
+def _begun(pipeline: Pipeline, arrivals: Arrivals, began: float) -> Prepared:
+    """Compute a push of arrivals; `began` is when the call began."""
     choose_way(pipeline.join, arrivals)
     pipeline.begin()
     for join in pipeline.joins.values():
@@ -148,8 +158,7 @@ def _prepared(
                 continue  # without room no plan changes; rows that need room say so, and the end of input needs none
             follow_router(join)
             join.begin()
-    commit = _computed(pipeline, arrivals)
-    return Prepared(arrivals, commit._replace(derived=derived) if derived else commit, perf_counter() - began)
+    return Prepared(arrivals, _computed(pipeline, arrivals), perf_counter() - began)
 
 
 def _derived(
@@ -324,7 +333,7 @@ def _with_partners(
     matches, failed = dict[Path, PartnerRows](), list[pa.RecordBatch]()
     for path, join in pipeline.joins.items():
         pipeline.at_work = join
-        mine = _part(arrivals, path, join.query.graph.timed)
+        mine = arrivals.of(path, join.query.graph.timed)
         if not arrivals.ends:
             _share_bound(pipeline, join)
             make_room(join, mine.rows)
@@ -347,22 +356,6 @@ def _join_commit(join: Join, position: int, changes: int, taken: int, made: Push
         taken,
         made.inserted,
     )
-
-
-def _part(arrivals: Arrivals, path: Path, timed: bool) -> Arrivals:
-    """Return the arrivals of the streams of a path, for their join."""
-    order, reading = arrivals.order, arrivals.reading if timed else None
-    if len(path) < len(arrivals.batches):
-        place = np.full(256, 255, np.uint8)
-        place[list(path)] = np.arange(len(path))
-        order = place[order]
-        places = np.flatnonzero(order != 255)
-        order = np.ascontiguousarray(order[places])
-        reading = None if reading is None else reading.of(places)
-    times = [arrivals.times[i] if timed else None for i in path]
-    batches, rows = [arrivals.batches[i] for i in path], [arrivals.rows[i] for i in path]
-    deletes = {k: arrivals.deletes[i] for k, i in enumerate(path) if i in arrivals.deletes}
-    return Arrivals(batches, rows, order, times, {}, reading, atomic=arrivals.atomic, deletes=deletes)
 
 
 def _clock_after(pipeline: Pipeline, arrivals: Arrivals) -> Int64s | None:

@@ -32,13 +32,17 @@ class PushedCombinations:
     def __init__(self, table: pa.Table, streams: Sequence[Stream], time_type: pa.DataType | None) -> None:
         self._streams = streams
         self._time_type = time_type
-        batch = one_batch(table, "push fewer at a time")
-        columns = [no_rows(kind) for kind in table.schema.types] if batch is None else batch.columns
-        self._columns: dict[str, pa.Array] = dict(zip(table.column_names, columns, strict=True))
+        self._table = table
         self._ages: dict[str, Codes] = {}
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+        return self._table.num_rows
+
+    @cached_property
+    def _columns(self) -> dict[str, pa.Array]:
+        batch = one_batch(self._table, "push fewer at a time")
+        columns = [no_rows(kind) for kind in self._table.schema.types] if batch is None else batch.columns
+        return dict(zip(self._table.column_names, columns, strict=True))
 
     @property
     def columns(self) -> list[str]:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Filter
-from eddy.ingest.arrivals import keep_rows, kept_places
+from eddy.ingest.arrivals import keep_rows
 from eddy.log import endless_told
-from eddy.pipeline.push import prepare
+from eddy.pipeline.push import prepare_admitted
 from eddy.pipeline.records import Prepared
 from eddy.queries.bound import EngineBound
 from eddy.queries.combinations import PushedCombinations
@@ -110,8 +110,6 @@ class Family:
         self._on = query.on
         self.names = [name for name in sources.graph.names if name in {stream.name for stream in query.streams}]
         self._index = [sources.index(name) for name in self.names]
-        self._number = np.full(len(sources.streams), len(self.names), np.uint8)
-        self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((stream.name for stream in query.streams), query.graph.windows, strict=True))
         self._counting = {
@@ -263,19 +261,13 @@ class Family:
     def prepare(self, push: EnginePush) -> tuple[PushedCombinations, Prepared]:
         """Compute the results of a push that has not happened yet (`eddy.pipeline.push.prepare`)."""
         began = thread_time()
-        order = self._number[push.order]
-        places = np.flatnonzero(order < len(self.names))
-        batches = [push.batches[i] for i in self._index]
-        keep = self._wanted(batches)
-        places = places[kept_places(order[places], batches, keep)]
-        order, reading = order[places], push.reading.of(places) if push.reading is not None and self.timed else None
-        batches = keep_rows(batches, keep)
-        given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
+        arrivals = push.arrivals.of(self._index, self.timed)
+        arrivals = arrivals.kept(self._wanted(arrivals.batches))
         assert self.runtime is not None
         self.fresh = False
         pipeline = self.runtime._pipeline
         with self.bound.at_work(lambda: pipeline.nbytes):
-            prepared = prepare(pipeline, given, order, None, reading=reading)
+            prepared = prepare_admitted(pipeline, arrivals)
         combinations = self.combinations_of(prepared.results)
         self.seconds += thread_time() - began
         return combinations, prepared

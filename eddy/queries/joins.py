@@ -12,6 +12,7 @@ that `make` began, because the attributes of `parts` are replaced, and the lists
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -76,6 +77,8 @@ class Joins:
         """Bytes of the rest of the engine: results that wait, and versions of tables."""
         self.paused: dict[str, dict[str, list[Need]]] = {}
         """Name of a paused query -> by stream, the rows that it needs to resume."""
+        self._needed: tuple[tuple[object, ...], list[list[Need]]] = ((), [])
+        """The joins and paused queries that need rows, and what they need, by stream."""
 
     @property
     def parts(self) -> list[object]:
@@ -258,19 +261,24 @@ class Joins:
 
         watermark   no later row is older
         """
-        for i, stream in enumerate(self._sources.streams):
-            if i in self._sources.versioned:
-                continue
-            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
-            needs += [need for lone in self.alone.values() for need in lone.needs(stream.name)]
-            needs += [need for by_stream in self.paused.values() for need in by_stream.get(stream.name, ())]
-            if stream.name in self._sources.windows:
-                needs.append(Need(self._sources.windows[stream.name]))
-            self.kept[i].trim(needs, watermark)
+        # All three are replaced, never modified.
+        needing = self._families, self.alone, self.paused
+        if len(self._needed[0]) != len(needing) or any(map(is_not, self._needed[0], needing)):
+            self._needed = needing, [self._needs(stream.name) for stream in self._sources.streams]
+        for i, needs in enumerate(self._needed[1]):
+            if i not in self._sources.versioned:
+                self.kept[i].trim(needs, watermark)
         for versions in self.kept:
             if isinstance(versions, KeptVersions) and versions.is_long:
                 oldest = (self.kept[i].oldest for i in range(len(self.kept)) if i not in self._sources.keyed)
                 versions.forget(min(watermark, min(oldest, default=FOREVER)))
+
+    def _needs(self, name: str) -> list[Need]:
+        """Return which rows of a stream must be kept."""
+        needs = [need for family in self._families.values() for need in family.needs(name)]
+        needs += [need for lone in self.alone.values() for need in lone.needs(name)]
+        needs += [need for by_stream in self.paused.values() for need in by_stream.get(name, ())]
+        return needs + ([Need(self._sources.windows[name])] if name in self._sources.windows else [])
 
     def grouping_of(self, version: Version) -> Grouping | None:
         """Return the groups of a live version that takes results from a shared join, None without any."""

@@ -209,19 +209,14 @@ class StemPool:
 
     def prepare(self, push: EnginePush) -> dict[Family, pa.Table]:
         """Compute the results of each join in a push, which has not happened yet: `settle` or `roll_back` follows."""
-        number = np.full(256, 255, np.uint8)
-        number[self._index] = np.arange(len(self._index))
-        order, reading = number[push.order], push.reading
-        places = np.flatnonzero(order < 255)
-        order, reading = order[places], None if reading is None else reading.of(places)
-        times = [push.times[i] if self.timed else None for i in self._index]
-        batches = [push.batches[i] for i in self._index]
-        self._bound.ask_for_rows(self.stems, self.payload, counts(batches))
-        self._open(Arrivals(batches, counts(batches), order, times, {}))
+        arrivals = push.arrivals.of(self._index, self.timed)
+        order = arrivals.order
+        self._bound.ask_for_rows(self.stems, self.payload, arrivals.rows)
+        self._open(arrivals)
         self.stems.allowance.ask(0, "what was pushed")
         ends = self.stems.chunks(order)
         for join in self.joins.values():
-            join.begin(order, ends, reading)
+            join.begin(order, ends, arrivals.reading)
         for chunk, end in enumerate(ends):
             self.stems.insert(order, end)
             for join in self.joins.values():
