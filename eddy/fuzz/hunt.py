@@ -57,6 +57,7 @@ SHRINK_SECONDS = 60.0
 CASE_SECONDS = 30.0
 """Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
 SMALL_CASE_SECONDS = 1.0
+WAITING = 20
 
 
 AnyCase = Case | EngineCase | TableCase | AsOfCase | SqlCase
@@ -68,21 +69,27 @@ class Enough(KeyboardInterrupt):
 
 @contextmanager
 def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[None]:
-    """Raise `error`, TimeoutError by default, in a block that takes longer than `seconds`.
+    """Raise `error` in a block that takes longer than `seconds`; by default TimeoutError, if they are seconds of work.
 
-    A signal raises the error, between two calls of kernels. The limit has no effect outside of the main thread and on
+    A process that gets no core, or a machine that sleeps, makes no case endless: a case that waits has `WAITING` times
+    as long. A signal raises the error, between two calls of kernels. The limit has no effect outside of the main thread and on
     platforms without `signal.setitimer`.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    worked, began = time.process_time(), time.monotonic()
+
     def stop(*_: object) -> None:
+        waits = time.process_time() - worked < 0.9 * seconds and time.monotonic() - began < WAITING * seconds
+        if waits and error is None:
+            return
         raise error or TimeoutError(f"the case did not end within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    # TimeoutError is an OSError, which code that reads files may suppress; then the signal comes again.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.0 if error else max(seconds, 5.0))
+    # The signal comes again: TimeoutError is an OSError, which code that reads files may suppress.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.0 if error else max(seconds / 4, 1.0))
     try:
         yield
     finally:

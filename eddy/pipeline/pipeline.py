@@ -40,6 +40,7 @@ from eddy.partners.partners import Partners
 from eddy.pipeline.by_join import join_of, own_policy, plans_in, stores_in
 from eddy.pipeline.operator import Operator
 from eddy.pipeline.records import Commit, LastPush, Prepared
+from eddy.pipeline.transaction import Transaction
 from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
 from eddy.query.result_key import result_key
@@ -56,7 +57,7 @@ from stairs.errors import CapacityError, InputError
 from stairs.memory.allowance import Allowance
 
 
-class Pipeline:
+class Pipeline(Transaction[Commit]):
     """One running query. Raises PlanError and InputError for options that do not fit the query.
 
     by_join   options of each join that differ from `options`, when a pipeline is made again
@@ -76,7 +77,6 @@ class Pipeline:
     finished       whether the input has ended
     derived   by input, the pipeline of the query whose rows it has
     beside    what shares the bound with the pipeline: the rest of the pipeline of which it is an input
-    undo, commit   whether a push is running; the record of a push that has happened and is not complete
     last           the last push
     """
 
@@ -158,8 +158,8 @@ class Pipeline:
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
         self.finished = False
-        self.undo = False
-        self.commit: Commit | None = None
+        self._undo = False
+        self._commit: Commit | None = None
         self.last: LastPush | None = None
 
     def _options_of(self, stream: Stream, source: Query) -> RuntimeOptions:
@@ -350,7 +350,7 @@ class Pipeline:
     def unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
         # A change of plan between two pushes affects only its join.
-        if self.undo or self.commit is not None or self.join.undo is not None:
+        if self._at_work or self.join.undo is not None:
             return True
         if self.derived and any(source.unsettled for source in self.derived.values()):
             return True
@@ -358,23 +358,26 @@ class Pipeline:
             return True
         return self.partners is not None and any(join.undo is not None for join in self._list)
 
+    def note(self) -> None:
+        """Note that a push is running, before it begins in the operators: it begins in the queries of inputs."""
+        self._undo = True
+
     def begin(self, loading: bool = False) -> None:
         """Note the state of all operators, which an exception from here on restores."""
-        self.undo = True
+        self._undo = True
         for operator in self.operators:
             operator.begin(loading)
 
     def settle(self, prepared: Prepared) -> None:
         """Let a prepared push happen, if it has not happened. Idempotent."""
-        if self.commit is not None:
+        if self._commit is not None:
             self.recover()
             return
-        if not self.undo:
+        if not self._undo:
             return
         began = perf_counter()
         arrivals, commit, seconds = prepared
-        self.commit = commit
-        self._complete(commit)
+        self._happen(commit)
         if self.partners is None:
             record = commit.operators[0]
             self.join.strategy.history.note_push(record.inserted, record.arrivals, seconds + perf_counter() - began)
@@ -387,11 +390,7 @@ class Pipeline:
             if commit.failed.nbytes or commit.new_failed:
                 self.failed.settle(commit.new_failed, self._left() - self.late.rows.nbytes)
 
-    def _complete(self, commit: Commit, again: bool = False) -> None:
-        """Complete a push that has happened. Idempotent.
-
-        again   whether an exception may have interrupted an earlier call
-        """
+    def _complete(self, commit: Commit, again: bool) -> None:
         for operator, record in zip(self.operators, commit.operators, strict=True):
             operator.settle(record, again)
         for name, prepared in commit.derived.items():
@@ -405,9 +404,6 @@ class Pipeline:
             self.clock.state = commit.clock
         if self.max_bytes is not None:
             self._unshare_bound()
-        # Last: until then an exception leads back here.
-        self.undo = False
-        self.commit = None
 
     def roll_back(self) -> None:
         """Restore the state of all operators at `begin`, and that of the queries of tables. Idempotent."""
@@ -417,21 +413,24 @@ class Pipeline:
             versions.forget()
         self.roll_back_operators()
 
+    _roll_back = roll_back
+
+    def recover(self) -> None:
+        """Complete an interrupted push if it has happened, else undo it."""
+        self._recover()
+
+    def load(self, commit: Commit) -> None:
+        """Let earlier arrivals be loaded, as after an interrupted push: stored states, which miss them, start empty."""
+        self._happen(commit, again=True)
+
     def roll_back_operators(self) -> None:
         """Restore the state of all operators at `begin`. Idempotent."""
         # This also runs without a push, because a change of plan may be running.
         for operator in reversed(self.operators):
             operator.roll_back()
-        if self.undo:
+        if self._undo:
             self._unshare_bound()
-            self.undo = False
-
-    def recover(self) -> None:
-        """Complete an interrupted push if it has happened, else undo it."""
-        if self.commit is not None:
-            self._complete(self.commit, again=True)
-        else:
-            self.roll_back()
+            self._undo = False
 
     # Inspection
 

@@ -123,7 +123,7 @@ def _prepared(
     derived: dict[str, Prepared] = {}
     if pipeline.derived:
         # From here on, the queries of inputs have to be undone.
-        pipeline.undo = True
+        pipeline.note()
         batches, derived = _derived(pipeline, batches, order, watermark, ends)
         watermark = None if pipeline.clock is None else watermark
         atomic = atomic or any(isinstance(stream, Table) for stream, _ in derived_inputs(pipeline.query))
@@ -409,7 +409,7 @@ def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
     modules.run(strategy.routes, arrivals.order, True, strategy.entries)
     modules.allowance.ask(0, "what was loaded")
     position = len(arrivals.order) + sum(skipped)
-    pipeline.commit = Commit(
+    commit = Commit(
         (JoinCommit(position, join.n_results, join.n_deleted, join.schedule),),
         position,
         pipeline.n_results,
@@ -420,8 +420,7 @@ def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         clock=arrivals.clock,
         newest=arrivals.newest,
     )
-    # Stored states miss these rows: they start empty, as after an interrupted push.
-    pipeline.recover()
+    pipeline.load(commit)
 
 
 def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:

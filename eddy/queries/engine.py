@@ -15,6 +15,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Arrivals, NewVersions
 from eddy.log import log_endless, refusals
 from eddy.pipeline.records import Prepared
+from eddy.pipeline.transaction import Transaction
 from eddy.pipeline.turn import Turn, in_turn, settled
 from eddy.queries.alone import Output
 from eddy.queries.bound import EngineBound
@@ -84,7 +85,7 @@ def _check_switch(name: str, value: object) -> None:
         raise InputError(f"{name} is True or False, not {value!r}")
 
 
-class Engine(Uncopied):
+class Engine(Uncopied, Transaction[_Done]):
     """Streams, and queries over them that start, change and stop while rows arrive.
 
     streams   the streams and tables of all queries, without filters. A window keeps rows of the stream for queries that
@@ -164,7 +165,7 @@ class Engine(Uncopied):
         """The late rows of all streams."""
         self._last: LastEnginePush | None = None
         self._undo: AttributeSavepoint | None = None
-        self._done: _Done | None = None
+        self._commit: _Done | None = None
         self._position = self._started = 0
         self._finished = False
         self._shedding: Shedding | None = None
@@ -172,25 +173,23 @@ class Engine(Uncopied):
     @property
     def _unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
-        if self._done is not None or self._undo is not None:
+        if self._at_work:
             return True
         # A push that was refused may have brought keys of versions.
         return any(table_versions.directory.fresh for table_versions in self.sources.versions.values())
 
     def _settle(self) -> None:
-        """End what an exception interrupted: complete a push that has happened, take anything else back."""
-        if self._done is not None:
-            self._finish(self._done, again=True)
-            return
+        self._recover()
+
+    def _roll_back(self) -> None:
         for versions in self.sources.versions.values():
             versions.forget()
         if self._undo is not None:
             self.joins.roll_back()
             self._undo.restore()
-            self._undo = None
 
     def _begin(self, *lineages: Lineage) -> None:
-        """Note what everything is now; while `_undo` is set, an exception leads back to here."""
+        """Note what everything is now."""
         versions = [part for query in lineages for version in query.versions for part in version.parts]
         self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *lineages, *versions])
 
@@ -581,7 +580,7 @@ class Engine(Uncopied):
         ]
         late = self.late_output.rows.with_added(admitted.late)
         counts = {query: query.n_results + results[query.name].num_rows for query in made}
-        self._done = _Done(
+        done = _Done(
             push,
             prepared,
             newest,
@@ -593,7 +592,7 @@ class Engine(Uncopied):
             admitted.newest,
             bool(changing) or self._gone,
         )
-        self._finish(self._done)
+        self._happen(done)
         with ExitStack() as after:
             if late.nbytes or admitted.late:
                 after.callback(self._settle_late, admitted)
@@ -605,8 +604,7 @@ class Engine(Uncopied):
     def _settle_failed(self, query: RunningQuery, new: Mapping[int, FailedBatch]) -> None:
         query.failures.settle(new, self._left(query.failures.rows.nbytes))
 
-    def _finish(self, done: _Done, again: bool = False) -> None:
-        """Complete a push that has happened. It may be repeated, with `again`."""
+    def _complete(self, done: _Done, again: bool) -> None:
         self.joins.settle(done.push, done.prepared)
         for i, new in done.versions.items():
             self.sources.versions[i].settle(new, again)
@@ -628,9 +626,6 @@ class Engine(Uncopied):
         else:
             self._trim()
         self._gone = False
-        # Last: until then an exception leads back here.
-        self._undo = None
-        self._done = None
 
     def _note_beside(self) -> None:
         if self.max_bytes is not None:

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 
 
 class AttributeSavepoint:
-    """The attributes of some objects. O(attributes)."""
+    """The attributes of some objects, the one that has the savepoint first. O(attributes)."""
 
     def __init__(self, parts: Iterable[object]) -> None:
         self._saved = [(part, dict(vars(part))) for part in parts]
 
     def restore(self) -> None:
         """Set all attributes to what they were. It may be repeated."""
-        for part, attributes in self._saved:
+        # The first part, whose savepoint this is, comes last: with it, the savepoint is forgotten.
+        for part, attributes in reversed(self._saved):
             vars(part).update(attributes)

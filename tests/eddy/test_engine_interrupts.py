@@ -22,7 +22,7 @@ from tests.eddy.test_interrupts import ROOT, Seen, traced
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64())])
 NAMES = ("R", "S", "T")
-CALM = frozenset(path.name for path in ROOT.rglob("*") if path.is_dir()) - {"queries", "push"}
+CALM = frozenset(path.name for path in ROOT.rglob("*") if path.is_dir()) - {"queries", "pipeline"}
 """Folders that other tests interrupt."""
 
 

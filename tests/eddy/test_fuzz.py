@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -441,3 +442,11 @@ def test_late_rows_may_be_missing_from_the_oldest_on_if_as_many_were_dropped() -
     for got, dropped in (({"R": [1], "S": [4]}, 2), ({"R": [3], "S": [4]}, 1), ({"R": [1, 2, 3], "S": [4]}, 1)):
         with pytest.raises(AssertionError):
             compare_late(got, late, dropped)
+
+
+def test_a_case_that_waits_for_a_core_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hunt.time_limit(0.05):
+        sleep(0.2)
+    monkeypatch.setattr(hunt, "WAITING", 2)
+    with pytest.raises(TimeoutError), hunt.time_limit(0.5):
+        sleep(60)
