@@ -72,8 +72,8 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
     """Raise `error` in a block that takes longer than `seconds`; by default TimeoutError, if they are seconds of work.
 
     A process that gets no core, or a machine that sleeps, makes no case endless: a case that waits has `WAITING` times
-    as long. A signal raises the error, between two calls of kernels. The limit has no effect outside of the main thread and on
-    platforms without `signal.setitimer`.
+    as long. A signal raises the error, between two calls of kernels. The limit has no effect outside of the main thread
+    and on platforms without `signal.setitimer`.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
