@@ -54,6 +54,15 @@ CASES = {
         arrivals("R0 S0 R0 S0 R0 S0 R0x2 S0", 2),
         arrivals("R0x2 S0", 10),
     ),
+    "a version that waited begins and ends at the position of an element that was given ahead": case(
+        StartStep("q", asked(Rows(1), Rows(2))),
+        arrivals("R0 S0"),
+        ChangeStep("q", NEWEST, "delayed-drain"),
+        arrivals("R0 S0", 2),
+        ChangeStep("q", NEWEST, "delayed-drain", 3),
+        arrivals("R0", 4),
+        arrivals("R0 S0", 5),
+    ),
     "results that are held come before those of the version after theirs": case(
         StartStep("q", NEWEST),
         ChangeStep("q", NEWEST, "drain-query"),

@@ -235,6 +235,18 @@ class OracleRunning:
 
     def settle(self, position: int) -> list[OracleResult]:
         """Do what happens before an arrival; return the held results that this lets go."""
+        before, now = None, self._reached()
+        while now != before:
+            self._follow(position)
+            before, now = now, self._reached()
+        return self._let_go()
+
+    def _reached(self) -> list[tuple[int | None, int | None]]:
+        """Return where each version starts and has ended."""
+        return [(version.start, version.ended) for version in self.versions]
+
+    def _follow(self, position: int) -> None:
+        """End and start versions before an arrival. What ends or starts may let another version do so."""
         for version in self.live:
             if version.stop is not None and version.stop <= position:
                 version.ended = version.stop
@@ -250,7 +262,6 @@ class OracleRunning:
                 new.start = max(end for end in ends if end is not None)
             elif new.start is None and new.latest is not None and new.latest <= position:
                 new.start = new.ended = new.latest
-        return self._let_go()
 
     def _had_ended(self, old: OracleVersion, at: int, now: int) -> bool:
         """Return whether an element at a position finds that a version has ended."""
