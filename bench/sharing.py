@@ -31,6 +31,8 @@ STARTS = 20
 MOST, MOST_APART = 1000, 50
 FORMED = 300
 """Number of queries with conditions of another form than ranges."""
+LONE = (10, 1_000, 10_000, 100_000)
+"""Rows of a push to an engine with one query."""
 X, Y, S = pc.field("x"), pc.field("y"), pc.field("s")
 FORMS: dict[str, Callable[[int], pc.Expression]] = {
     "or": lambda n: (n % 100 == X) | (n * 7 % 100 == X),
@@ -86,6 +88,8 @@ def measure(point: Point, say: Say) -> list[Row]:
     """Run the queries of a point together and apart; return the row of the point."""
     if "graphs" in point:
         return sharing_graphs.measure(point, say)
+    if "lone" in point:
+        return _measure_lone(point)
     count, window, form = point["queries"], point["window"], point.get("form")
     engine = Engine([Stream(name, _schema(form), time="t") for name in STREAMS])
     for number in range(count):
@@ -133,6 +137,25 @@ def measure(point: Point, say: Say) -> list[Row]:
     return [summary, *(named if count == MOST else [])]
 
 
+def _measure_lone(point: Point) -> list[Row]:
+    """Push to an engine with one query without filters, and to a runtime, in turns; return how much longer it takes."""
+    query = _query(None, point["window"])
+    engine, runtime = Engine([Stream(name, SCHEMA, time="t") for name in STREAMS]), Runtime(query)
+    engine.start("q", query)
+    ratios = []
+    with without_gc():
+        for step, (batches, order) in enumerate(_pushes(point)):
+            began = thread_time()
+            together = engine.push(batches, order)["q"]
+            middle = thread_time()
+            alone = runtime.push(batches, order)
+            ended = thread_time()
+            agree(f"push {step}", {"engine": _digest(together), "runtime": _digest(alone)})
+            if step > point["pushes"] // 4:  # windows have filled
+                ratios.append((middle - began) / (ended - middle))
+    return [{"figure": f"lone.{point['push']}.vs_runtime", **spread(ratios, "value")}]
+
+
 def _digest(table: pa.Table) -> tuple[int, ...]:
     """Return the number of results and the sums of their columns."""
     return (table.num_rows, *(pc.sum(column).as_py() or 0 for column in table.columns))
@@ -157,6 +180,10 @@ def points(full: bool) -> list[Point]:
     return [
         *({"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)),
         *({"queries": FORMED, "form": form, **sizes, "seed": 1} for form in FORMS),
+        *(
+            {"lone": 1, "window": 40_000, "push": rows, "pushes": max(40, min(400_000 // rows, 800)), "seed": 1}
+            for rows in LONE
+        ),
         *sharing_graphs.points(full),
     ]
 
@@ -169,6 +196,7 @@ FIGURES = (
         "engine, and each in a Runtime of its own, push by push. "
         f"{MOST_APART} queries at most run apart, and their time is scaled up. The results of each query are compared. "
         "State is that of the engine, the rows that it keeps included, over that of one Runtime without filters. "
+        "An engine with one query without filters, and a Runtime, take pushes of several sizes in turns. "
         f"CPU time. {sharing_graphs.ABOUT}",
         points,
         measure,
@@ -204,6 +232,10 @@ FIGURES = (
             "filters1000.start_ms": "Start of a query beside 1 000 others, ms",
             "filters1000.stop_ms": "Stop of a query beside 1 000 others, ms",
             **{f"filters_{form}{FORMED}.vs_one_by_one": f"{FORMED} queries, {form}: times as fast" for form in FORMS},
+            **{
+                f"lone.{rows}.vs_runtime": f"Time of an engine with one query, a Runtime = 1, {rows:,} rows"
+                for rows in LONE
+            },
             **sharing_graphs.TITLES,
         },
         bars={
@@ -212,6 +244,7 @@ FIGURES = (
             "filters1000.start_ms": "≤ 5",
             "filters1000.stop_ms": "≤ 5",
             **{f"filters_{form}{FORMED}.vs_one_by_one": "≥ 20" for form in FORMS},
+            **{f"lone.{rows}.vs_runtime": "≤ 1.1" for rows in LONE},
             **sharing_graphs.BARS,
         },
     ),
