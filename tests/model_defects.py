@@ -391,7 +391,7 @@ _TABLE_BRANCH_DEFECTS = {
         "eddy/partners/rows.py", "before[new[previous >= 0], i] = previous[previous >= 0]", "pass"
     ),
     "the join of a branch takes deletes for upserts": Edit(
-        "eddy/pipeline/push.py", "for k, i in enumerate(path) if i in arrivals.deletes", "for k, i in ()"
+        "eddy/ingest/arrivals.py", "for k, i in enumerate(streams) if i in self.deletes", "for k, i in ()"
     ),
     "all changes of a key arrive": Edit(
         "eddy/pipeline/push.py",

@@ -24,7 +24,6 @@ from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import ElementHistory, Event
 from eddy.queries.joins import Joins
-from eddy.queries.lineage import Lineage
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import RunningQuery
 from eddy.queries.restoring import restored
@@ -188,10 +187,11 @@ class Engine(Uncopied, Transaction[_Done]):
             self.joins.roll_back()
             self._undo.restore()
 
-    def _begin(self, *lineages: Lineage) -> None:
+    def _begin(self, *queries: RunningQuery) -> None:
         """Note what everything is now."""
-        versions = [part for query in lineages for version in query.versions for part in version.parts]
-        self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *lineages, *versions])
+        parts = [part for query in queries for version in query.versions for part in version.parts]
+        failures = [query.failures for query in queries]
+        self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *queries, *failures, *parts])
 
     @property
     @settled
@@ -738,7 +738,9 @@ class Engine(Uncopied, Transaction[_Done]):
     @in_turn
     def change_plan(self, join: Family | LoneJoin, plan: str, store: Iterable[str] | None) -> None:
         """Run a join by another plan from now on; see `RunningQuery.transition`."""
+        self._begin()
         self.joins.change_plan(join, plan, store)
+        self._undo = None
 
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element; None is the next arrival. Raises InputError for one in the past."""

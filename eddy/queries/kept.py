@@ -16,7 +16,9 @@ from eddy.ingest.validation import checked_times
 from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.versioned_table import VersionedTable
+from stairs.errors import InputError
 from stairs.graph import FOREVER, Window, WindowKind
+from stairs.plain_types import TOO_LONG, plain, to_plain
 
 _ROW = "#row"
 
@@ -40,7 +42,11 @@ class _Chunk(NamedTuple):
         if filter is None:
             return len(self.rows)
         if filter not in self.passing:
-            self.passing[filter] = len(filter.divided(self.rows)[0])
+            try:
+                self.passing[filter] = len(filter.divided(self.rows)[0])
+            except InputError:
+                # The rows came before the query, which would have refused them, and no window has them.
+                self.passing[filter] = 0
         return self.passing[filter]
 
 
@@ -68,10 +74,13 @@ class KeptRows:
         """Add the rows of stream i, unless they are here."""
         batch, times = push.batches[i], push.times[i]
         if batch is not None and len(batch) and self.end <= push.places[i][0]:
-            chunk = _chunk(batch, int(push.places[i][-1]) + 1, times)
+            chunk = _chunk(self._stored(batch), int(push.places[i][-1]) + 1, times)
             if not self._chunks or self._chunks[-1].end < chunk.end:
                 self._chunks.append(chunk)
             vars(self).update(count=self.count + len(batch), end=chunk.end)
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
 
     def resume(
         self, batches: list[pa.RecordBatch], times: list[Times | None], count: int, end: int, complete_from: int
@@ -137,7 +146,9 @@ class KeptTable(KeptRows):
     """The rows of one table: the last change of each key, without deletes.
 
     A log of changes in chunks that grow towards the oldest one, so that there are few of them after many small pushes.
-    It is compacted when it is twice as long as after the last time: O(log changes) per change.
+    It is compacted when it is twice as long as after the last time: O(log changes) per change. Columns are plain:
+    dictionaries of several pushes may be too many values for one. What is done after a push cannot fail: a log that is
+    too long for one batch stays as it is, and a start that needs all of it is refused.
     """
 
     LEAST = 1024
@@ -148,21 +159,33 @@ class KeptTable(KeptRows):
         self._table = table
         self._after = self._counted = 0
         """The rows after the last compaction, and `count` then."""
+        self._encoded = any(plain(kind) != kind for kind in table.schema.types)
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._encoded:
+            return batch
+        return pa.RecordBatch.from_arrays(list(map(to_plain, batch.columns)), names=batch.schema.names)
 
     def add(self, push: EnginePush, i: int) -> None:
         """Add the changes of table i, unless they are here."""
         super().add(push, i)
         chunks = list(self._chunks)
         while len(chunks) > 1 and len(chunks[-2].rows) <= len(chunks[-1].rows):
-            last, before = chunks.pop(), chunks.pop()
-            chunks.append(_Chunk(pa.concat_batches([before.rows, last.rows]), last.end, None, None, {}))
+            try:
+                rows = pa.concat_batches([chunks[-2].rows, chunks[-1].rows])
+            except TOO_LONG:
+                break
+            chunks[-2:] = [_Chunk(rows, chunks[-1].end, None, None, {})]
         # In one statement, because an exception may come between any two.
         self._chunks = deque(chunks)
 
     def trim(self, needs: list[Need], watermark: int) -> None:
         """Compact the log if it has become long. All rows stay, whatever the windows need."""
         if self.is_long:
-            self.rows()
+            try:
+                self.rows()
+            except InputError:
+                self._after, self._counted = sum(len(chunk.rows) for chunk in self._chunks), self.count
 
     @property
     def is_long(self) -> bool:

@@ -138,6 +138,7 @@ class RunningQuery(Lineage, Uncopied):
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
+        self._engine.checked_position(self.name, at)  # also ends what an exception interrupted
         for version in self.live if how == "drain" else ():
             check_drain(self.name, version.query, "a drain")
         self._engine.give(self, lambda: self.stop_at(how, self._element(at)))
@@ -168,6 +169,7 @@ class RunningQuery(Lineage, Uncopied):
         self._resume(at, "")
 
     def _resume(self, at: int | None, why: str) -> None:
+        self._engine.checked_position(self.name, at)  # also ends what an exception interrupted
         if not self.paused:
             raise InputError(f"query {self.name!r} is {self.state}, not paused")
         self._engine.give(self, lambda: self.continue_at(self._element(at), why))
@@ -189,15 +191,19 @@ class RunningQuery(Lineage, Uncopied):
     def _change(self, query: Query, how: How, at: int | None, why: str) -> None:
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
+        position = self._engine.checked_position(self.name, at)
         if not self.live and self._engine.queries.get(self.name) is not self:
             raise InputError(
                 f"query {self.name!r} has stopped, and the engine has forgotten it or has another one of this name"
             )
-        position = self._engine.checked_position(self.name, at)
         for version in [live for live in self.live if live.stop is None or live.stop > position]:
             check_change(self.name, version.query, query, how, self.output, self._engine.sources)
-        self._engine.give(self, lambda: self.change_at(query, how, self._element(at), why))
-        self.failures.follow(query)
+
+        def element() -> None:
+            self.change_at(query, how, self._element(at), why)
+            self.failures.follow(query)
+
+        self._engine.give(self, element)
         if not self._engine.options.get("bounded"):
             log_endless(f"query {self.name!r}", query.endless)
 
@@ -328,6 +334,7 @@ class RunningQuery(Lineage, Uncopied):
         self._engine.change_plan(self._join(), plan, store)
 
     def _join(self) -> Family | LoneJoin:
+        self._engine.position  # noqa: B018  # it ends what an exception interrupted
         if not self.live:
             raise InputError(f"query {self.name!r} {'is paused' if self.paused else 'has stopped'}: it has no plan")
         return self._engine.joins.join_of(self.live[-1])

@@ -123,5 +123,8 @@ class Sharing:
         for family in other:
             alone = None if family.runtime is None else family.runtime._pipeline.join
             pool.add(family, self._options, watermark, anew, known.get(family, alone))
-            family.released()
+        for family in families:
+            # Also those whose release was undone, with a push that did not happen.
+            if family in other or family.runtime is not None:
+                family.released()
         self.pool = pool

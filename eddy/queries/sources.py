@@ -31,6 +31,7 @@ from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind
+from stairs.plain_types import TOO_LONG, plain, to_plain
 
 POSITION = "#position"
 """The column that the engine adds to the rows of each stream."""
@@ -42,10 +43,19 @@ def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
     """Return the rows of a table in one batch, None without any. Raises InputError if a column exceeds 2 GiB."""
     batches = table.to_batches()
     if len(batches) > 1:
-        batches = table.combine_chunks().to_batches()
+        try:
+            batches = table.combine_chunks().to_batches()
+        except TOO_LONG:
+            # One dictionary has no place for all values.
+            table = pa.Table.from_batches([_plain_rows(batch) for batch in batches])
+            batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise InputError(f"{table.num_rows} rows do not fit into columns of 2 GiB: {remedy}")
     return batches[0] if batches else None
+
+
+def _plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(map(to_plain, batch.columns)), names=batch.schema.names)
 
 
 class _Graph(NamedTuple):
@@ -135,8 +145,10 @@ class Sources:
 
     def _kept_schema(self, i: int) -> pa.Schema:
         schema = self.streams[i].schema
-        if i in self.keyed and self.keyed[i].ops is not None:
-            schema = schema.append(pa.field(OP_COLUMN, pa.string()))
+        if i in self.keyed:
+            schema = pa.schema([field.with_type(plain(field.type)) for field in schema])
+            if self.keyed[i].ops is not None:
+                schema = schema.append(pa.field(OP_COLUMN, pa.string()))
         return schema.append(pa.field(POSITION, pa.int64()))
 
     def read_again(self, table: KeyedInput) -> KeyedInput:

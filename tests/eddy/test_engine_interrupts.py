@@ -173,3 +173,51 @@ def test_one_call_at_a_time() -> None:
     engine.start("q", query("RS", 5, nosy))
     engine.push({"R": [{"k": 1, "t": 1, "x": 1}], "S": [{"k": 1, "t": 2, "x": 2}]})
     assert "push: this engine is in the middle of another call" in refused[0]
+
+
+def test_a_filter_that_fails_for_rows_from_before_its_query_stops_nothing() -> None:
+    def fragile(batch: Any) -> Any:
+        if 7 in batch["x"].to_pylist():
+            raise ZeroDivisionError("seven")
+        return pc.greater_equal(batch["x"], 0)
+
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t") for name in "RS"])
+    engine.push({"R": [{"k": 1, "t": 1, "x": 7}], "S": [{"k": 1, "t": 2, "x": 2}]})
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(3), time="t", filter=fragile) for name in "RS"]
+    running = engine.start("q", eddy.Query(streams, ["R.k = S.k"]))
+    for t in range(3, 12):
+        engine.push({name: [{"k": 1, "t": t, "x": t % 3}] for name in "RS"})
+    assert engine.snapshot()
+    assert running.n_results == 1 + 3 + 5 + 6 * 6
+    running.stop("drain")
+    assert running.state == "draining"
+
+
+@pytest.mark.parametrize("values", [100, 200])
+def test_dictionaries_of_many_pushes_may_have_more_values_than_one(values: int) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    schema = pa.schema([("k", pa.int64()), ("w", kind)])
+    inputs = [eddy.Table("T", schema, key="k"), eddy.Stream("R", schema, eddy.Unbounded())]
+    engine = eddy.Engine(inputs)
+
+    def row(i: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([[i], pa.array([f"w{i}"]).dictionary_encode().cast(kind)], schema=schema)
+
+    for i in range(values):
+        engine.push({"T": row(i), "R": row(i)})
+    again = eddy.Engine.restore(engine.snapshot(), inputs, {})
+    assert again.snapshot() == engine.snapshot()
+    for either in (engine, again):
+        over_stream = eddy.Query([inputs[1]], select=["R.w"])
+        over_both = eddy.Query(inputs, ["T.k = R.k"], select={"t": "T.w", "r": "R.w"})
+        if values > 128:
+            with pytest.raises(eddy.InputError, match=r"'w' .* declare the wider type"):
+                either.start("s", over_stream, warm=True)
+            running = either.start("q", over_both, output="changelog")
+            with pytest.raises(eddy.InputError, match=r"'w' .* declare the wider type"):
+                either.push({"R": row(5)})
+            running.stop()
+            assert either.push({"R": row(5)}) == {}
+        else:
+            either.start("q", over_both, output="changelog")
+            assert either.push({"R": row(5)})["q"].to_pylist() == [{"op": "+I", "t": "w5", "r": "w5"}]

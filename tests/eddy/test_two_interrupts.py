@@ -166,3 +166,35 @@ def test_an_engine_is_undone_whatever_interrupts_that(call: str, monkeypatch: py
             assert made.snapshot() == after
         made.check()
     assert undone
+
+
+def test_a_query_resumes_only_after_a_pause_that_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = interrupted(engine()["q"].pause, NEVER, NEVER, monkeypatch)
+    refused = 0
+    for number in range(240):
+        made = engine()
+        running = made["q"]
+        interrupted(running.pause, most - number * 7 % most, 1 + number // 4, monkeypatch)
+        # Nothing that settles comes first.
+        with suppress(eddy.InputError):
+            running.resume()
+        events = made.history()["event"].to_pylist()
+        assert ("resume" in events) == ("pause" in events)
+        refused += "resume" not in events
+        assert made.push({"R": [{"k": 1, "t": 3}], "S": [{"k": 1, "t": 4}]}, [0, 1])["q"].num_rows == 1
+    assert 0 < refused < 240
+
+
+def test_failed_rows_are_treated_as_the_newest_version_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(made: eddy.Engine) -> None:
+        made["q"].change(eddy.Query(streams(4), ["R.k = S.k"], failed="count"), "immediate")
+
+    calm, seen = engine(), set()
+    most = interrupted(lambda: change(calm), NEVER, NEVER, monkeypatch)
+    for first in (*range(1, most, 40), *range(most - 40, most)):
+        made = engine()
+        interrupted(lambda made=made: change(made), first, NEVER, monkeypatch)  # type: ignore[misc]
+        seen.add(made["q"].versions[-1].query.failed)
+        assert made.position == 0
+        assert made["q"].failures.choices == (made["q"].query.failed,)
+    assert len(seen) == 2
