@@ -26,6 +26,7 @@ from eddy.streams.key_types.times import UNITS, units_per
 from stairs.graph import FOREVER
 
 OPERATORS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_INEQUALITIES = ("<", "<=", ">", ">=")
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -156,7 +157,7 @@ def predicate(
             amount = Fraction(repr(float(amount)))
         return f"{name_of(first)} {operator} {name_of(second)}{_added(amount, False)}"
     amount = -(moved.amount or Fraction(0))
-    if not _fits(amount, is_span, kind):
+    if not _fits(amount, is_span, kind, operator):
         return None
     return f"{name_of(moved.plus[0])} {operator} {name_of(moved.minus[0])}{_added(amount, is_span)}"
 
@@ -246,7 +247,8 @@ def why_no_key(node: exp.Expression) -> str:
     return "it is a function of both streams"
 
 
-def _fits(amount: Fraction, is_span: bool, kind: pa.DataType) -> bool:
+def _fits(amount: Fraction, is_span: bool, kind: pa.DataType, operator: str) -> bool:
+    """Return whether a predicate may add an amount to a column; an inequality takes parts of units as well."""
     per_second = units_per(kind)
     if is_span != (per_second is not None) and amount:
         # A number added to times has no unit in SQL; dates count days.
@@ -254,7 +256,9 @@ def _fits(amount: Fraction, is_span: bool, kind: pa.DataType) -> bool:
     units = amount * per_second if is_span and per_second is not None else amount
     if family(kind) == "decimal":
         units *= Fraction(10) ** kind.scale
-    return units.denominator == 1 and abs(units) <= FOREVER
+    # Predicates are written in nanoseconds at the finest.
+    parts = operator in _INEQUALITIES and (not is_span or (amount * 10**9).denominator == 1)
+    return (units.denominator == 1 or parts) and abs(units) <= FOREVER
 
 
 def _added(amount: Fraction, is_span: bool) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil, floor
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -178,15 +179,15 @@ def _comparison(predicate: WrittenComparison, kind: pa.DataType) -> ColumnCompar
         high = bound if predicate.operator in ("<", "<=", "=") else None
         excluded = {">": 1, "<": 2}.get(predicate.operator, 0)
         return ColumnComparison(left, right, kind, low, high, predicate.operator == "!=", excluded, texts)
-    if amount.denominator != 1 or abs(amount) > FOREVER:
+    # Between two units lies no value, so an inequality with a part of a unit is one with whole units.
+    if abs(amount) > FOREVER or (amount.denominator != 1 and predicate.operator in ("=", "!=")):
         raise QueryError(
             f"predicate {predicate.text!r}: an amount is not a whole number within ±2^61 of the"
             f" units of {kind}, the type in"
             " which the columns are compared"
         )
-    units = int(amount)
-    low = units + (predicate.operator == ">") if predicate.operator in (">", ">=", "=", "!=") else None
-    high = units - (predicate.operator == "<") if predicate.operator in ("<", "<=", "=") else None
+    low = {">": floor(amount) + 1, ">=": ceil(amount), "=": ceil(amount), "!=": ceil(amount)}.get(predicate.operator)
+    high = {"<": ceil(amount) - 1, "<=": floor(amount), "=": floor(amount)}.get(predicate.operator)
     return ColumnComparison(left, right, kind, low, high, predicate.operator == "!=", 0, texts)
 
 
