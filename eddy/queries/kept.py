@@ -13,12 +13,12 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Times
 from eddy.ingest.changes import TableChanges, newest
 from eddy.ingest.validation import checked_times
-from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch
+from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch, plain_rows
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.versioned_table import VersionedTable
 from stairs.errors import InputError
 from stairs.graph import FOREVER, Window, WindowKind
-from stairs.plain_types import TOO_LONG, plain, to_plain
+from stairs.plain_types import TOO_LONG, plain
 
 _ROW = "#row"
 
@@ -162,9 +162,7 @@ class KeptTable(KeptRows):
         self._encoded = any(plain(kind) != kind for kind in table.schema.types)
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._encoded:
-            return batch
-        return pa.RecordBatch.from_arrays(list(map(to_plain, batch.columns)), names=batch.schema.names)
+        return plain_rows(batch) if self._encoded else batch
 
     def add(self, push: EnginePush, i: int) -> None:
         """Add the changes of table i, unless they are here."""

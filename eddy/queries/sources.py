@@ -47,14 +47,15 @@ def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
             batches = table.combine_chunks().to_batches()
         except TOO_LONG:
             # One dictionary has no place for all values.
-            table = pa.Table.from_batches([_plain_rows(batch) for batch in batches])
+            table = pa.Table.from_batches(list(map(plain_rows, batches)))
             batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise InputError(f"{table.num_rows} rows do not fit into columns of 2 GiB: {remedy}")
     return batches[0] if batches else None
 
 
-def _plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+def plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose columns have plain types (`stairs.plain_types`)."""
     return pa.RecordBatch.from_arrays(list(map(to_plain, batch.columns)), names=batch.schema.names)
 
 
