@@ -115,8 +115,8 @@ def test_inequalities_take_parts_of_units(
         text = f"SELECT R.n AS a, S.n AS b FROM R JOIN S ON R.k = S.k AND R.x {op} S.x {sign} {said}"
         query = eddy.sql(text, inputs)
         runtime = eddy.Runtime(query)
-        found = [runtime.push({"R": left}), runtime.push({"S": right})]
-        assert sorted((row["a"], row["b"]) for table in found for row in table.to_pylist()) == expected
+        pushed = [runtime.push({"R": left}), runtime.push({"S": right})]
+        assert sorted((row["a"], row["b"]) for table in pushed for row in table.to_pylist()) == expected
         assert query.comparisons, "Arrow evaluates it on joined rows"
 
 
