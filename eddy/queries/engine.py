@@ -364,6 +364,7 @@ class Engine(Uncopied, Transaction[_Done]):
         return dict(self._queries)
 
     def __getitem__(self, name: str) -> RunningQuery:
+        self.position  # noqa: B018  # it ends what an exception interrupted
         if name not in self._queries:
             raise InputError(f"there is no query {name!r}; there are {', '.join(self._queries) or 'none'}")
         return self._queries[name]
