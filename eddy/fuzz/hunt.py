@@ -58,6 +58,7 @@ CASE_SECONDS = 30.0
 """Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
 SMALL_CASE_SECONDS = 1.0
 WAITING = 20
+"""Times the limit of a case that it may take if it works for less: a limit on what waits for ever."""
 
 
 AnyCase = Case | EngineCase | TableCase | AsOfCase | SqlCase

@@ -103,7 +103,7 @@ class Arrivals:
         return Arrivals(batches, rows, order, times, {}, reading, atomic=self.atomic, deletes=deletes)
 
     def kept(self, keep: Mapping[int, Rows]) -> Arrivals:
-        """Return the arrivals with only rows keep[i] of each stream i in `keep`, which has no tables."""
+        """Return the arrivals with only rows keep[i] of each input i in `keep`, none of which is in `deletes`."""
         if not keep:
             return self
         places = np.flatnonzero(kept_places(self.order, self.batches, keep))

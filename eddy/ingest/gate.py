@@ -198,7 +198,7 @@ class Gate:
         times = self._event_times.read(dated).by_stream
         of_streams = self._place[sequence] < len(batches)
         ticked = self._ticked(clock, sequence[of_streams], times, given, past)
-        reading, late = ticked.reading, stale
+        reading, late, keep = ticked.reading, stale, {}
         marks = np.append(reading.before, reading.marks)[np.cumsum(of_streams)]
         reading = reading._replace(marks=marks)
         if len(ticked.late):
@@ -209,18 +209,7 @@ class Gate:
                 i: late_batch._replace(rows=self._shown_late(i, late_batch.rows))
                 for i, late_batch in late_batches.items()
             }
-            places = np.flatnonzero(kept_places(sequence, batches, keep))
-            times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
-            batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
-        for i in changed:
-            batch = batches[i]
-            if batch is not None and i in self._timeless:
-                times[i] = np.full(len(batch), -FOREVER)
-            else:
-                batches[i], gone = _unflagged(batch)
-                if gone is not None:
-                    deletes[i] = gone
-        return Arrivals(
+        arrivals = Arrivals(
             batches,
             counts(batches),
             sequence,
@@ -232,7 +221,16 @@ class Gate:
             deletes=deletes,
             atomic=atomic,
             newest=fresh,
-        )
+        ).kept(keep)
+        for i in changed:
+            batch = arrivals.batches[i]
+            if batch is not None and i in self._timeless:
+                arrivals.times[i] = np.full(len(batch), -FOREVER)
+            else:
+                arrivals.batches[i], gone = _unflagged(batch)
+                if gone is not None:
+                    deletes[i] = gone
+        return arrivals
 
     def _ticked(
         self, clock: Clock, sequence: Order, times: list[Times | None], given: int | None, past: bool

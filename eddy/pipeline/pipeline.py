@@ -158,7 +158,7 @@ class Pipeline(Transaction[Commit]):
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
         self.finished = False
-        self._undo = False
+        self._undo: bool | None = None
         self._commit: Commit | None = None
         self.last: LastPush | None = None
 
@@ -350,7 +350,7 @@ class Pipeline(Transaction[Commit]):
     def unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
         # A change of plan between two pushes affects only its join.
-        if self._at_work or self.join.undo is not None:
+        if self._is_open or self.join.undo is not None:
             return True
         if self.derived and any(source.unsettled for source in self.derived.values()):
             return True
@@ -430,7 +430,7 @@ class Pipeline(Transaction[Commit]):
             operator.roll_back()
         if self._undo:
             self._unshare_bound()
-            self._undo = False
+            self._undo = None
 
     # Inspection
 

@@ -19,7 +19,7 @@ Record = TypeVar("Record")
 class Transaction(ABC, Generic[Record]):
     """Something on which one call at a time works.
 
-    _undo    what leads back to the state before the call; None or False if no call is at work
+    _undo    what leads back to the state before the call; None if no call is at work
     _commit  the record of a call that has happened and is not complete
     """
 
@@ -27,7 +27,7 @@ class Transaction(ABC, Generic[Record]):
     _commit: Record | None
 
     @property
-    def _at_work(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether a call is at work, or an exception has interrupted one."""
         return self._commit is not None or bool(self._undo)
 

@@ -172,7 +172,7 @@ class Engine(Uncopied, Transaction[_Done]):
     @property
     def _unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
-        if self._at_work:
+        if self._is_open:
             return True
         # A push that was refused may have brought keys of versions.
         return any(table_versions.directory.fresh for table_versions in self.sources.versions.values())

@@ -180,10 +180,14 @@ class KeptTable(KeptRows):
     def trim(self, needs: list[Need], watermark: int) -> None:
         """Compact the log if it has become long. All rows stay, whatever the windows need."""
         if self.is_long:
-            try:
-                self.rows()
-            except InputError:
-                self._after, self._counted = sum(len(chunk.rows) for chunk in self._chunks), self.count
+            self._compact()
+
+    def _compact(self) -> None:
+        """Compact the log, or leave one that is too long for one batch as it is."""
+        try:
+            self.rows()
+        except InputError:
+            self._after, self._counted = sum(len(chunk.rows) for chunk in self._chunks), self.count
 
     @property
     def is_long(self) -> bool:
@@ -223,7 +227,7 @@ class KeptVersions(KeptTable):
     def forget(self, before: int) -> None:
         """Compact the log; what is older than this time is of the past. O(versions that are kept)."""
         self._past = max(self._past, before)
-        self.rows()
+        self._compact()
 
     def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         times = checked_times(self._table, changes, self._time_type)

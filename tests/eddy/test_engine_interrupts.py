@@ -221,3 +221,26 @@ def test_dictionaries_of_many_pushes_may_have_more_values_than_one(values: int) 
         else:
             either.start("q", over_both, output="changelog")
             assert either.push({"R": row(5)})["q"].to_pylist() == [{"op": "+I", "t": "w5", "r": "w5"}]
+
+
+@pytest.mark.parametrize("kind", [eddy.Table, eddy.VersionedTable])
+def test_a_log_of_a_table_that_is_too_long_for_a_batch_stops_no_push(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_long(*_: object) -> None:
+        raise eddy.InputError("rows do not fit into columns of 2 GiB: use shorter windows")
+
+    timed = {"time": "t"} if kind is eddy.VersionedTable else {}
+    table = kind("D", SCHEMA, key="k", **timed)
+    engine = eddy.Engine([table, eddy.Stream("R", SCHEMA, window=eddy.Range(3), time="t")])
+    monkeypatch.setattr("eddy.queries.kept.KeptTable.LEAST", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("eddy.queries.kept.one_batch", too_long)
+        for t in range(20):
+            engine.push({name: [{"k": t % 2, "t": t, "x": t}] for name in "DR"})
+    kept = engine.joins.kept[0]
+    assert sum(map(len, kept.batches)) == 20
+    for t in range(20, 40):
+        engine.push({name: [{"k": t % 2, "t": t, "x": t}] for name in "DR"})
+    assert sum(map(len, kept.batches)) < 40
+    assert engine.position == 80
